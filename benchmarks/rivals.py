@@ -1,7 +1,8 @@
 """The rivals, told to sync before every answer, each on a fresh folder: beanstalkd, Redis, NATS
 JetStream, RabbitMQ and SQLite; `postgres.py` has PostgreSQL.
 
-And those that speak SQS, ElasticMQ and moto's server, which keep all in memory.
+And SoftLayer's mq, whose protocol and folders fsmq began with; and those that speak SQS, ElasticMQ
+and moto's server, which keep all in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,7 @@ _VM_PATIENCE_S = 120.0  # for those in a virtual machine of Java or Erlang
 _HOME = Path(__file__).resolve().parents[1]
 BEANSTALKD, REDIS = "beanstalkd", "redis-server"
 NATS, RABBITMQ = "nats-server", "rabbitmq-server"
+SOFTLAYER = "softlayer-mq"
 ELASTICMQ, MOTO = "ElasticMQ", "moto"
 _OF_SQS = {
     ELASTICMQ: "Java: mvn -f benchmarks/elasticmq.xml dependency:copy-dependencies"
@@ -43,6 +45,9 @@ _DEBIAN = {
 # The script on the PATH changes to a user of its own, and to that one's files.
 _RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 _NATS_SYNCS = (2, 10)  # the version that can sync before each answer
+# Ours have the names that theirs have: mq, mq-mover and mq-reaper.
+_SOFTLAYER_MOVER, _SOFTLAYER_REAPER = f"{SOFTLAYER}-mover", f"{SOFTLAYER}-reaper"
+_BUILT = "sh benchmarks/softlayer.sh DIR builds it with Go; DIR on PATH"
 
 
 def missing(name: str) -> str:
@@ -54,12 +59,15 @@ def missing(name: str) -> str:
         return f"skipped: {name} is not installed ({_OF_SQS[name]})"
     if name == NATS:
         return _missing_nats()
-    needed = {REDIS: (name, "redis-benchmark", "redis-cli"), RABBITMQ: (_RABBITMQ, "epmd")}.get(
-        name, (name,)
-    )
+    needed = {
+        REDIS: (name, "redis-benchmark", "redis-cli"),
+        RABBITMQ: (_RABBITMQ, "epmd"),
+        SOFTLAYER: (name, _SOFTLAYER_MOVER, _SOFTLAYER_REAPER),
+    }.get(name, (name,))
     if all(shutil.which(program) for program in needed):
         return ""
-    return f"skipped: {name} is not installed (Debian: apt install {_DEBIAN[name]})"
+    how = f"Debian: apt install {_DEBIAN[name]}" if name in _DEBIAN else _BUILT
+    return f"skipped: {name} is not installed ({how})"
 
 
 def _missing_nats() -> str:
@@ -173,6 +181,35 @@ def rabbitmq(place: Place, work: Work) -> Told:
             return _told(work.load("wire_load", "rabbitmq", work.what, port))
 
 
+@contextlib.contextmanager
+def softlayer(place: Place, queue: str) -> Iterator[tuple[str, Path]]:
+    """SoftLayer's mq, its movers and its reaper, with a queue; its URL and its root.
+
+    Raises:
+        RuntimeError: a program did not start, or has ended.
+    """
+    with place.fresh("softlayer") as folder, contextlib.ExitStack() as programs:
+        root, port = folder / "mq", _free_port()
+        command = [SOFTLAYER, "-address=127.0.0.1", f"-port={port}", f"-root={root}"]
+        programs.enter_context(_server(command, port))  # it has made the folders
+        to_queues = f"-destination={root}/queues"
+        for source, program, *options in (
+            ("new", _SOFTLAYER_MOVER, to_queues),
+            # In milliseconds; by default a claimed message would come back at once.
+            ("delay", _SOFTLAYER_MOVER, to_queues, "-delay=10000"),
+            ("remove", _SOFTLAYER_REAPER),
+        ):
+            command = [program, f"-source={root}/{source}", *options]
+            programs.enter_context(_watcher(command, folder / f"{source}.log"))
+        (root / "queues" / queue).mkdir()
+        yield f"http://127.0.0.1:{port}", root
+
+
+def _watcher(command: Sequence[str], log: Path) -> contextlib.AbstractContextManager[None]:
+    """One that sees what comes into a folder once it watches that; then it logs its first line."""
+    return _program(command, lambda: log.stat().st_size > 0, log=log)
+
+
 def sqlite(place: Place, work: Work) -> float:
     """Rounds a second on a table, without a server.
 
@@ -242,21 +279,40 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _server(command: Sequence[str], port: int, patience_s: float = _PATIENCE_S) -> Iterator[None]:
-    # A group of its own: some are scripts that start what serves.
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    def answers() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    with _program(command, answers, patience_s):
+        yield
+
+
+@contextlib.contextmanager
+def _program(
+    command: Sequence[str],
+    is_ready: Callable[[], bool],
+    patience_s: float = _PATIENCE_S,
+    log: Path = Path(os.devnull),
+) -> Iterator[None]:
+    """Run a program that has to be there until the end."""
+    with log.open("wb") as told:
+        # A group of its own: some are scripts that start what serves.
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=told, start_new_session=True
+        )
     try:
         end = time.monotonic() + patience_s
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"{command[0]} does not start") from None
-                time.sleep(0.02)
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{command[0]} does not start")
+            time.sleep(0.02)
         yield
+        if process.poll() is not None:
+            raise RuntimeError(f"{command[0]} has ended")
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()

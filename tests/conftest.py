@@ -47,6 +47,7 @@ _LONG = (
     "tests/replay/test_replay.py",
     "tests/systemd/test_machine.py",
     "tests/power/test_power.py",
+    "tests/test_dist.py",
     "tests/test_off_linux.py",
     "tests/test_real_input.py",
     "tests/http/test_loop.py",

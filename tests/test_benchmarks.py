@@ -8,19 +8,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import signal
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import floor, quota, report, rivals, wire_load
+from benchmarks import floor, postgres, quota, report, rivals, wire_load
 from benchmarks.bench import Bench
 from benchmarks.load import Failed
 from benchmarks.measure import Bar, Measure, Outcome, Plot, Series
 from benchmarks.place import CannotMount, open_place
 from benchmarks.plot import svg
-from benchmarks.procfs import command
+from benchmarks.procfs import command, descendants
 from benchmarks.writer import neighbour
 from tests.harness import rows
 from tests.harness.suite import eventually
@@ -85,11 +86,37 @@ def test_what_a_rival_has_lost_or_has_too_much_is_no_figure(tmp_path: Path) -> N
             wire_load.run("beanstalkd", "put", port, connections=1, seconds=0.01, size=10)
 
 
+def test_a_rival_that_ends_meanwhile_is_no_figure(tmp_path: Path) -> None:
+    if reason := rivals.missing(rivals.BEANSTALKD):
+        pytest.skip(reason)
+    with pytest.raises(RuntimeError, match="beanstalkd has ended"):
+        _end_a_rival(tmp_path)
+
+
+def _end_a_rival(folder: Path) -> None:
+    with rivals.started_beanstalkd(folder, 10):
+        started = descendants(os.getpid())
+        [pid] = [child for child in started if command(child).startswith("beanstalkd ")]
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
 def test_nats_may_ask_whether_its_client_lives(bench: Bench) -> None:
     if reason := rivals.missing(rivals.NATS):
         pytest.skip(reason)
     # It does so for the first time within two seconds.
     assert rivals.nats(bench.place, rivals.Work("put", 8, 2.5, 10))["rate"] > 0
+
+
+def test_a_pgbench_that_had_no_time_for_a_transaction_gets_more(tmp_path: Path) -> None:
+    program = tmp_path / "pgbench"
+    program.write_text(
+        "#!/bin/sh\n"
+        "echo number of transactions actually processed: $(test $1 = -T1 && echo 0 || echo 6)\n"
+        "test $1 = -T1 || echo tps = 3.0\n"
+    )
+    program.chmod(0o755)
+    assert postgres._pgbench([str(program)], 1.0) == (6, 3.0)
 
 
 def test_a_nats_that_cannot_sync_before_it_answers_is_no_rival(

@@ -43,9 +43,9 @@ def shell(script: str, folder: Path, *places: object, **more: str) -> subprocess
 
 def test_it_reads_prints_and_ends_as_if_alone(tmp_path: Path, forking: Forking) -> None:
     script = """
-    fsmq create jobs; fsmq create jobs; fsmq nonsense; echo $?
+    fsmq queue create jobs; fsmq queue create jobs; fsmq nonsense; echo $?
     echo ä | fsmq put jobs --id one; mkdir -p in; cd in; FSMQ_AT=../mq fsmq peek jobs one --raw
-    PYTHONUTF8=0 fsmq stat jobs | head -1; fsmq delete jobs
+    PYTHONUTF8=0 fsmq queue show jobs | head -1; fsmq queue delete jobs
     """
     said = []
     for name, *place in (("alone",), ("forked", forking.folder)):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import NewMessage, QueueSettings, Spool, UnusableSpool
+from fsmq.spool import NewMessage, Spool, UnusableSpool
 from fsmq.spool.durability.dotnames import COMPLETE_AFTER_S, LATE_AFTER_S, TORN_AFTER_S
 from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import check
@@ -65,13 +65,21 @@ def number(cell: str) -> int | None:
 
 
 def test_queue_names() -> None:
-    for name, legal in table("queue name", "legal"):
-        assert is_queue(name) is (legal == "yes"), name
+    [line] = re.findall(r"(?m)^- Queues: (.*)$", DOCUMENT)
+    legal, but_not, illegal = line.partition("but not")
+    assert but_not
+    for text, wanted in ((legal, True), (illegal, False)):
+        names = re.findall("`([^`]+)`", text)
+        assert len(names) == 2
+        assert [is_queue(name) for name in names] == [wanted, wanted]
 
 
 def test_entries_split_at_the_last_colon() -> None:
-    for name, queue, message_id in table("name in new/ or delay/", "queue", "id"):
-        assert split_entry(name) == (None if queue == "-" else (queue, message_id)), name
+    [line] = re.findall(r"(?m)^- Entries: (.*)$", DOCUMENT)
+    name, message_id, queue, *others = re.findall("`([^`]+)`", line)
+    assert split_entry(name) == (queue, message_id)
+    assert len(others) == 2
+    assert [split_entry(other) for other in others] == [None, None]
 
 
 def test_ids() -> None:
@@ -85,7 +93,7 @@ def test_ids() -> None:
 
 def test_name_order_is_delivery_order() -> None:
     names = block("order").split("\n")
-    assert len(names) == 6
+    assert len(names) == 7
     assert sorted(names, key=os.fsencode) == names
 
 
@@ -128,58 +136,25 @@ def test_the_header_block() -> None:
     assert parts == (b"hello", "text/plain", {"trace": "4bf92f35"})
 
 
-def test_settings() -> None:
-    assert json.loads(block("settings")) == QueueSettings().as_dict()
-    assert [row[0] for row in table("setting", "meaning")] == list(QueueSettings().as_dict())
-
-
-def test_transitions_are_those_of_the_table_in_the_code() -> None:
-    folders = {"new": "new", "queues": "ready", "delay": "delay", "remove": "remove"}
-    rows = table("verb", "rename", "by", "synced before the answer")
-    told = {}
-    for verb, rename, *_ in rows:
-        # The folder of each path: what stands before a slash that begins no path itself.
-        source, arrow, target = rename.partition(" → ")
-        if arrow:
-            sources = re.findall(r"(new|queues|delay)/", source)
-            [goal] = re.findall(r"^`?(new|queues|delay|remove)/", target)
-            told[verb] = {(folders[s], folders[goal]) for s in sources}
-    names = {
-        "deliver": ["DELIVER"],
-        "defer": ["DEFER"],
-        "claim": ["CLAIM"],
-        "release": ["RELEASE"],
-        "redeliver": ["REDELIVER"],
-        "bury": ["BURY"],
-        "remove": ["REMOVE_NEW", "REMOVE_READY", "REMOVE_DELAY"],
-    }
-    assert told.pop("put") == {("new", "ready")}
-    coded = {
-        verb: {
-            (getattr(transitions, n).source.value, getattr(transitions, n).target.value)
-            for n in listed
-        }
-        for verb, listed in names.items()
-    }
-    assert told == coded
-
-
-def test_limits() -> None:
-    limits = {
-        "bytes of a queue's name": MAX_QUEUE_BYTES,
-        "characters of a client's own id that is no UUIDv7": MAX_OWN_ID_BYTES,
-        "bytes of a file name": MAX_FILE_NAME_BYTES,
-        "priorities": MAX_PRIORITY,
-        "counted deliveries": MAX_COUNT,
-        "bytes of a header block": MAX_HEADER_BYTES,
-        "longest visibility timeout (s)": MAX_VISIBILITY_S,
-        "longest delay (s)": MAX_DELAY_S,
-        "seconds until a torn file is removed": TORN_AFTER_S,
-        "seconds until a complete dot-name is promoted": COMPLETE_AFTER_S,
-        "seconds until fsck reports what a crash left": LATE_AFTER_S,
-        "seconds until a job that nobody writes is removed": ABANDONED_AFTER_S,
-    }
-    assert {name: int(value) for name, value in table("limit", "value")} == limits
+def test_limits_are_told_where_they_apply() -> None:
+    text = " ".join(DOCUMENT.split())
+    for told in (
+        f"1*{MAX_QUEUE_BYTES}( ALPHA",
+        f"has at most {MAX_OWN_ID_BYTES} characters",
+        f"A file name has at most {MAX_FILE_NAME_BYTES} bytes, so queue and id together have at"
+        f" most {MAX_FILE_NAME_BYTES - 1}.",
+        f"`p01.` to `p{MAX_PRIORITY}.`",
+        f"`count` is 0 to {MAX_COUNT};",
+        f"The block has at most {MAX_HEADER_BYTES} bytes",
+        f"A claim holds for at most {MAX_VISIBILITY_S:.0f} s",
+        f"a delay for at most {MAX_DELAY_S:.0f} s",
+        f"when its ctime is {TORN_AFTER_S:.0f} s old, when it is complete and"
+        f" {COMPLETE_AFTER_S:.0f} s old",
+        f"fsck reports what still exists when its ctime is {LATE_AFTER_S:.0f} s old",
+    ):
+        assert text.count(told) == 1, told
+    assert "nothing in it has changed for an hour" in text
+    assert ABANDONED_AFTER_S == 3600
 
 
 def test_dot_names() -> None:
@@ -234,7 +209,17 @@ def test_a_root_of_a_later_version_is_refused(tmp_path: Path, name: str) -> None
         Spool(tmp_path / "mq", sync="none")
 
 
-SHELL = dict(table("what", "how"))
+# As in the cookbook, docs/shell.md.
+SHELL = {
+    "create a queue": 'mkdir "$S/queues/jobs"',
+    "put a file of the same filesystem": 'mv report "$S/new/jobs:report-17"',
+    "put a file from elsewhere": (
+        'cp report "$S/new/.copy-17" && mv "$S/new/.copy-17" "$S/new/jobs:report-17"'
+    ),
+    "look at what waits": 'ls "$S/queues/jobs"',
+    "release a claimed message": 'mv "$S/delay/jobs:report-17" "$S/queues/jobs/report-17"',
+    "remove a message": 'mv "$S/queues/jobs/report-17" "$S/remove/jobs:report-17"',
+}
 
 
 def shell(root: Path, what: str) -> None:

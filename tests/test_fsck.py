@@ -587,6 +587,10 @@ def test_the_command_has_a_code_for_no_spool(tmp_path: Path) -> None:
     done = fsmq("fsck", "--root", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (78, "")
     assert "cannot open the root" in done.stderr
+    (tmp_path / "downloads").mkdir()
+    done = fsmq("fsck", "--root", tmp_path)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"there is no spool in {tmp_path}" in done.stderr
 
 
 def test_settings_of_all_kinds_are_understood(root: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fsmq.http.problems import PROBLEM_TYPES
-from fsmq.spool.layout.settings import DEFAULTS, SETTINGS
-from fsmq.spool.layout.settings_base import Setting
+from fsmq.spool.layout.settings import SETTINGS
 from tests.harness import doc_tables
-from tests.harness.described import native_routes
+from tests.harness.described import json_body, native_routes, ranges_of
 from tests.harness.suite import HOME
 from website.reference import served_document
 
 DOCUMENT = HOME / "docs" / "http.md"
+FORMAT = (HOME / "docs" / "format.md").read_text()
 
 
 def test_every_type_of_error_is_in_the_document() -> None:
@@ -27,44 +27,13 @@ def test_every_type_of_error_is_in_the_document() -> None:
     assert documented == {(kind, str(status)) for status, kind, _ in PROBLEM_TYPES.values()}
 
 
-def row(name: str, setting: Setting) -> str:
-    """The row of a setting in the documentation's table."""
-    kind = setting.kind
-    values = (kind.limits or kind.expected).replace(str(2**40), "2^40")
-    default = getattr(DEFAULTS, name)
-    cells = (
-        f"`{name}`",
-        kind.unit,
-        values + (", null" if setting.null else ""),
-        setting.null if default is None else _written(default),
-        setting.means,
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def _written(default: float | str) -> str:
-    return (
-        default
-        if isinstance(default, str)
-        else str(default).lower()
-        if isinstance(default, bool)
-        else f"{default:g}"
-        if default < 1
-        else f"{default:.0f}"
-    )
-
-
-def test_the_settings_of_a_queue_are_told_as_they_are() -> None:
-    lines = DOCUMENT.read_text().splitlines()
-    begin = lines.index("| setting | unit | range | default | meaning |") + 2
-    rows = [row(name, setting) for name, setting in SETTINGS.items()]
-    assert lines[begin : begin + len(rows) + 1] == [*rows, ""]
-
-
-def test_the_format_has_the_same_settings() -> None:
-    text = (HOME / "docs" / "format.md").read_text()
-    table = text.partition("| setting | meaning |\n| --- | --- |\n")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(SETTINGS)
+def test_the_format_leads_to_the_settings() -> None:
+    assert "`config/<queue>.json`" in FORMAT
+    assert "(http.md#patch-queue)" in FORMAT
+    section = DOCUMENT.read_text().partition("\n### `PATCH /{queue}`\n")[2].partition("\n### ")[0]
+    table = section.partition("| setting | unit | range | default | meaning |\n")[2]
+    rows = re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert rows == list(SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +104,27 @@ def test_the_pages_tell_the_answers_of_each_request_and_its_parameters() -> None
                 assert (int(low or 0), int(high)) == (schema["minimum"], schema["maximum"]), request
             for default in re.findall(rf"`{name}` \([^()]*, `(\w+)`\)", words):
                 assert default == schema["default"], request
+
+
+# Of texts, which a schema describes by a pattern.
+BY_PATTERN = {"1 to 128 characters", "1 to 1024 bytes", "1 to 40 of"}
+_UNITS = {"KiB": 2**10, "MiB": 2**20}
+
+
+def test_the_pages_tell_the_ranges_and_sizes_of_bodies() -> None:
+    pages = [(HOME / "docs" / f"{name}.md").read_text() for name in ("http", "topics", "logs")]
+    requests = {request: words for page in pages for request, words in told(page).items()}
+    for route in native_routes():
+        if route.method == "HEAD":
+            continue
+        request, operation = f"{route.method} {route.pattern}", route.operation
+        words = re.sub(r"^\| `.*", "", requests[request], flags=re.M)  # tables are made
+        known = {*ranges_of(json_body(operation))}
+        known |= {one for p in operation.parameters for one in ranges_of(p.schema)}
+        for low, high, unit in re.findall(r"\b(\d+) to (\d+)( \w+)?", words):
+            is_known = (int(low), int(high)) in known or f"{low} to {high}{unit}" in BY_PATTERN
+            assert is_known, (request, low, high)
+        body = operation.body.description if operation.body else ""
+        sizes = {int(size) for size in re.findall(r"at most (\d+) bytes", body)}
+        for size, unit in re.findall(r"at most (\d+) (KiB|MiB)", words):
+            assert int(size) * _UNITS[unit] in sizes, (request, size, unit)

@@ -1,4 +1,4 @@
-"""The file of keys and ``fsmq keys``: what is taken, and what is refused with which words."""
+"""The file of keys and ``fsmq key``: what is taken, and what is refused with which words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fsmq.cli.admin.keys import keys
+from fsmq.cli import main
 from fsmq.http.guard.keys import KeysError, load, parse
 from tests.http.keyfile import add_key
 from tests.spool.helpers import files_no_longer_than
@@ -20,7 +20,7 @@ HASH = "sha256:" + "0" * 64
 
 
 def run(*arguments: str, typed: str = "") -> Result:
-    return CliRunner().invoke(keys, list(arguments), input=typed)
+    return CliRunner().invoke(main, ["key", *arguments], input=typed)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(file: Path) -> None:
-    result = run("new", "worker", f"--keys={file}", "--receive=jobs.*", "--send=a", "--send=b")
+    result = run("create", "worker", f"--keys={file}", "--receive=jobs.*", "--send=a", "--send=b")
     assert result.exit_code == 0
     token = result.stdout.strip()
     assert token.startswith("fsmq_")
@@ -67,7 +67,7 @@ def test_half_a_key_is_never_added(file: Path) -> None:
     add_key(file, "first", "--send=*")
     before = file.read_text()
     with files_no_longer_than(len(before) + 40):
-        result = run("new", "second", f"--keys={file}", "--send=*", "--not-after=2099-12-31")
+        result = run("create", "second", f"--keys={file}", "--send=*", "--not-after=2099-12-31")
     assert result.exit_code == 78
     assert file.read_text() == before
 
@@ -75,7 +75,7 @@ def test_half_a_key_is_never_added(file: Path) -> None:
 def test_a_name_is_given_once(file: Path) -> None:
     add_key(file, "x", "--send=*")
     before = file.read_text()
-    result = run("new", "x", f"--keys={file}", "--send=*")
+    result = run("create", "x", f"--keys={file}", "--send=*")
     assert result.exit_code == 78
     assert "already" in result.stderr
     assert file.read_text() == before
@@ -96,14 +96,14 @@ def test_a_name_is_given_once(file: Path) -> None:
     ],
 )
 def test_what_no_key_is_made_of(file: Path, arguments: list[str], said: str) -> None:
-    result = run("new", f"--keys={file}", *arguments)
+    result = run("create", f"--keys={file}", *arguments)
     assert result.exit_code in (2, 78)
     assert said in result.stderr
     assert not file.exists()
 
 
 def test_a_key_of_a_few_signs_is_refused(file: Path) -> None:
-    result = run("new", "x", f"--keys={file}", "--send=*", "--existing", typed="local_admin\n")
+    result = run("create", "x", f"--keys={file}", "--send=*", "--existing", typed="local_admin\n")
     assert result.exit_code == 78
     assert "20 to 1024" in result.stderr
     assert "local_admin" not in result.output
@@ -238,7 +238,7 @@ def test_what_is_no_file_at_all(file: Path) -> None:
 
 
 def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
-    result = run("new", "app", f"--keys={file}", "--send=*", "--aws", "--not-after=2099-12-31")
+    result = run("create", "app", f"--keys={file}", "--send=*", "--aws", "--not-after=2099-12-31")
     told = dict(line.split("=", 1) for line in result.stdout.split())
     access_key, secret = told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"]
     assert access_key.startswith("AKFS")
@@ -252,7 +252,7 @@ def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
     listed = run("list", f"--keys={file}").stdout
     assert listed == f"app: send *; signs as {access_key}; not after 2099-12-31 00:00:00Z\n"
     existing = run(
-        "new", "old", f"--keys={file}", "--send=*", "--aws", "--existing", typed="y" * 40
+        "create", "old", f"--keys={file}", "--send=*", "--aws", "--existing", typed="y" * 40
     )
     [line] = existing.stdout.split()
     again = load(file).signer(line.removeprefix("AWS_ACCESS_KEY_ID="))

@@ -83,7 +83,7 @@ def on_the_folder(root: Path, command: Command) -> None:
     with Spool(root, delivers=False, journal=True) as spool:
         DynoQueues(spool, zone="a").get("tasks").push([DynoMessage("1", "x")])
         spool.queue("of-plain").put(b"z")
-    command("pause", "limited")
+    command("queue", "pause", "limited")
     command("mv", "of-plain", "emo")
 
 

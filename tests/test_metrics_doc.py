@@ -1,10 +1,9 @@
-"""docs/metrics.md tells every metric and every option. (tests/test_pages.py runs its examples.)"""
+"""docs/metrics.md tells every metric. (tests/test_pages.py runs its examples.)"""
 
 from __future__ import annotations
 
 import re
 
-from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.spool.records.metrics import METRICS
 from tests.harness.suite import HOME
 
@@ -28,10 +27,3 @@ def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
         for metric, label in asked:
             assert metric in documented, expression
             assert label in (*documented[metric].strip().split(", "), "process", ""), expression
-
-
-def test_every_option_of_statsd_is_in_the_document() -> None:
-    options = [setting.name for setting in SETTINGS if setting.name.startswith("stats")]
-    assert len(options) == 5
-    for name in options:
-        assert f"| `--{name}` |" in TEXT

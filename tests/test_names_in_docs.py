@@ -9,11 +9,13 @@ import re
 
 import pytest
 
+from fsmq.cli.grammar import newer
 from fsmq.http.guard.keys import RIGHTS
 from fsmq.spool.layout.settings import SETTINGS
 from tests.harness import names
 from tests.harness.described import native_routes
-from tests.harness.names import commands, of_operation, python, wire
+from tests.harness.names import commands, of_operation, older, python, wire
+from tests.harness.pages import pages
 from tests.harness.suite import HOME
 from tests.test_http_doc import told
 
@@ -24,24 +26,24 @@ PAGES = {
         (wire, commands),
         "Allow Content-Length Content-Security-Policy Content-Type Cross-Origin-Resource-Policy"
         " OPTIONS Transfer-Encoding X-Content-Type-Options chunked deflate gzip identity nosniff"
-        " rel same-origin x-gzip abortonclose proxy_ignore_client_abort proxy_read_timeout UTC"
-        " NAME _ fsmqqueue high low visibilty",
+        " rel same-origin x-gzip abortonclose proxy_ignore_client_abort proxy_read_timeout"
+        " NAME _ fsmqqueue high low",
     ),
-    "topics": ((wire, commands), "Content-Type MessageAttributes RawMessageDelivery _ touch"),
+    "topics": ((wire, commands), "Content-Type MessageAttributes RawMessageDelivery ls rm touch"),
     "logs": (
         (wire, commands, python),
         "Content-Type X-Message-Attribute-NAME Feed blocked datetime with register spark columns"
         " job endingOffsets failOnDataLoss maxMessagesPerBatch minPartitions startingOffsets",
     ),
     "cli": (
-        (wire, commands),
+        (wire, commands, older),
         "EX_DATAERR FSMQ_AT FSMQ_ATTRIBUTE_NAME FSMQ_CONTENT_TYPE FSMQ_CREATED_AT FSMQ_DELIVERIES"
-        " FSMQ_ID FSMQ_KEY FSMQ_PRIORITY FSMQ_QUEUE NAME _ default q s",
+        " FSMQ_ID FSMQ_KEY FSMQ_PRIORITY FSMQ_QUEUE NAME SETTING _ default q s",
     ),
     "client": ((wire, commands, python), "FSMQ_KEY SSLContext"),
     "library": (
         (wire, commands, python),
-        "copy datetime except pickle prepare replace steps timedelta with",
+        "datetime except prepare steps timedelta with",
     ),
 }
 # Options of other programs.
@@ -58,9 +60,7 @@ OTHERS_OPTIONS = {
 }
 # What a request's section names of other requests.
 OF_OTHERS = {
-    "GET /{queue}": {"HEAD"},
     "PATCH /{queue}": {"dedup_id", "delayed"},
-    "GET /{queue}/messages/{id}": {"HEAD"},
     "PATCH /{queue}/messages/{id}": {"delayed", "in_flight"},
     "POST /{queue}/ids": {"X-Message-Given-Id", "given_id"},
     "DELETE /_moves/{ref}": {"GET"},
@@ -99,7 +99,18 @@ def test_a_page_names_what_there_is(page: str) -> None:
 def test_pages_name_options_that_there_are() -> None:
     pages = [*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]
     found = {name for page in pages for name in names.names(page.read_text()) if name[:2] == "--"}
-    assert found - commands() == OTHERS_OPTIONS
+    assert found - commands() - older() == OTHERS_OPTIONS - older()
+
+
+def test_no_page_uses_an_older_form() -> None:
+    files = [*pages(), *(HOME / "fsmq" / "http" / "ui" / "templates").iterdir()]
+    typed = [
+        line.split()
+        for file in files
+        for line in re.findall(r"\bfsmq ([a-z][^`\n|;&)<]*)", file.read_text())
+    ]
+    assert len(typed) > 200
+    assert [words for words in typed if newer(words) != words or words[1:2] == ["ls"]] == []
 
 
 def test_a_command_is_named_with_its_own_options() -> None:

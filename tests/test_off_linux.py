@@ -106,7 +106,7 @@ def test_the_command_line_works_on_a_server_and_on_a_folder(suite: Suite) -> Non
         message_id = ran(*fsmq, "put", "verbs", "--body=body", "--at", place, "--create").strip()
         assert ran(*fsmq, "get", "verbs", "--at", place, "--wait=20s") == "body"
         ran(*fsmq, "ack", "verbs", message_id, "--at", place)
-        assert "verbs" in ran(*fsmq, "ls", "--at", place, "--names").split()
+        assert "verbs" in ran(*fsmq, "queue", "list", "--at", place, "--names").split()
 
 
 def test_the_probe_tells_that_there_are_no_events(root: Path) -> None:

@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, UpOptions, program
 from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.http.dialects import CHOICES
+from fsmq.kinds import Seconds
+from tests.harness.forkserver import environment, run
 
 PROGRAMS: dict[str, type[Any]] = {
     "mq": MqOptions,
@@ -106,8 +108,8 @@ def test_an_empty_variable_counts_as_none() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("wrokers = 4", "wrokers: unknown key; expected workers"),
-        ("[mq]\nwrokers = 4", "[mq] wrokers: unknown key; expected workers"),
+        ("wrokers = 4", "wrokers: unknown key; did you mean workers?"),
+        ("[mq]\nwrokers = 4", "[mq] wrokers: unknown key; did you mean workers?"),
         ("[mover]\nworkers = 4", "[mover] workers: unknown key"),
         ("process-index = 0", "process-index: unknown key"),
         ('config = "b.toml"', "config: unknown key"),
@@ -117,7 +119,7 @@ def test_an_empty_variable_counts_as_none() -> None:
         ("workers = 0", "workers: expected a whole number from 1 to 256, not '0'"),
         (
             "[mover]\npoll-interval = inf",
-            "[mover] poll-interval: expected a number of seconds from 0.01 to",
+            "[mover] poll-interval: expected a time from 0.01s to 1m",
         ),
         ("sync = 'always'", "sync: expected one of auto, fsync, syncfs, none, not 'always'"),
         ("root = 5", "root: expected a path, not 5"),
@@ -191,7 +193,8 @@ def test_ranges_hold_at_both_ends(name: str, low: float, high: float, step: floa
         ran = Ran("mq", f"--{name}={outside}")
         assert ran.result.exit_code == 2
         assert f"'--{name}'" in ran.output
-        assert f"from {low} to {high}" in ran.output
+        kind = next(one.kind for one in SETTINGS if one.name == name)
+        assert f"from {kind.limits}" in ran.output
 
 
 @pytest.mark.parametrize("text", ["x", "nan", "inf", "1e999", "1 2"])
@@ -261,7 +264,7 @@ def test_help_tells_all(name: str) -> None:
         if name in setting.programs and not setting.hidden:
             for part in (f"--{setting.name} ", setting.help, setting.variable):
                 assert part in output
-    assert "[0.01 to 60; default 0.25; FSMQ_POLL_INTERVAL]" in output or name == "up"
+    assert "[0.01s to 1m; default 0.25s; FSMQ_POLL_INTERVAL]" in output or name == "up"
     assert "0.1.0" in Ran(name, "--version").output
 
 
@@ -277,3 +280,76 @@ def test_the_table_and_the_options_agree(name: str) -> None:
     if name == "mq":
         fields |= set(Ran("mq").options.of_dialects)
     assert sorted(listed) == sorted(fields)
+
+
+# -- the real programs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "problem"),
+    [
+        ("mq", ["--port=70000"], "invalid value for '--port': expected a whole number from 0 to"),
+        ("mq", ["--prot=1"], "there is no option --prot; did you mean --root or --port"),
+        ("mq", ["--config={}"], "{}: wrokers: unknown key; did you mean workers?"),
+        ("mq", ["--tls-cert=x"], "--tls-cert and --tls-key come together: give both, or neither"),
+        ("mq-mover", [], "give --root, or both --source and --destination"),
+        ("mq-mover", ["--root"], "option '--root' requires an argument"),
+        ("mq-reaper", ["x"], "got unexpected extra argument (x)"),
+        ("fsmq up", ["--polll=1"], "there is no option --polll"),
+    ],
+)
+def test_a_mistake_is_told_as_fsmq_tells_it(
+    config: Config, program: str, arguments: list[str], problem: str
+) -> None:
+    path = config("wrokers = 4")
+    module = f"fsmq.daemons.{program.removeprefix('mq-')}" if program[0] == "m" else "fsmq.cli"
+    words = [*program.split()[1:], *(one.format(path) for one in arguments)]
+    ended = run(module, words, environment(), b"")
+    first, second = ended.stderr.decode().splitlines()
+    assert first.startswith(f"{program.split()[0]}: {problem.format(path)}")
+    assert second == f"      {program} --help says more"
+    assert (ended.returncode, ended.stdout) == (2, b"")
+
+
+def test_an_option_of_another_program_is_told_where_it_belongs() -> None:
+    for module, words, advice in (
+        ("cli", ["up", "--sqs-auth=key"], "a setting of mq: set FSMQ_SQS_AUTH, or sqs-auth in"),
+        ("mq", ["--history-bytes=1"], "a setting of mq-reaper: set FSMQ_HISTORY_BYTES"),
+        ("cli", ["--at", "mq", "queue", "list"], "after the command, as in: fsmq queue list --at"),
+    ):
+        ended = run(
+            f"fsmq.daemons.{module}" if module == "mq" else "fsmq.cli", words, environment(), b""
+        )
+        assert advice in ended.stderr.decode()
+        assert ended.returncode == 2
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250ms", 0.25), ("0.5", 0.5), ("5e-1", 0.5), ("2 s", 2), (".5m", 30)]
+)
+def test_a_time_has_a_unit_or_is_in_seconds(config: Config, text: str, seconds: float) -> None:
+    path = config(f"poll-interval = '{text}'")
+    for ran in (
+        Ran("mq", "--poll-interval", text),
+        Ran("mover", "--root=/r", FSMQ_POLL_INTERVAL=text),
+        Ran("reaper", "--config", path),
+    ):
+        assert ran.options.poll_interval == seconds, ran.output
+
+
+@pytest.mark.parametrize("text", ["5 fortnights", "2h", "1ms", "-1s", "1m30s", ""])
+def test_a_time_that_is_none_or_out_of_range_is_refused(text: str) -> None:
+    ran = Ran("mq", f"--poll-interval={text}")
+    assert ran.result.exit_code == 2
+    assert "expected a time from 0.01s to 1m, in seconds or with a unit" in ran.output
+
+
+def test_every_setting_that_is_a_time_takes_units() -> None:
+    times = {one.name for one in SETTINGS if one.kind.unit == "seconds"}
+    assert times == {one.name for one in SETTINGS if isinstance(one.kind, Seconds)}
+    assert {"read-timeout", "journal-retention", "stats-interval", "delay"} <= times
+    retention = Ran("reaper", "--root=/r", "--journal-retention=30d").options.journal_retention
+    assert retention == 30 * 86_400

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fsmq._version import __version__
 from tests.harness.pages import (
     Reader,
     blocks,
@@ -25,7 +26,7 @@ REASONS = {
     "it needs root",
     "it takes several hosts",
     "it installs PySpark, which is 450 MB",
-    "it sets up an environment and takes half a minute",
+    "another test installs the wheel and starts it",
 }
 
 
@@ -52,6 +53,19 @@ def test_what_is_not_run_says_why(page: Path) -> None:
     for block in blocks(page):
         why = block.why_not_run
         assert why is None or why in REASONS, f"{name(page)}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_prose_has_lines_of_120_characters_at_most(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    prose = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
+    assert [line for line in prose if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_files_of_a_release_have_its_version(page: Path) -> None:
+    named = re.findall(r"fsmq-(\d+\.\d+\.\d+)", page.read_text())
+    assert {*named} <= {__version__}
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

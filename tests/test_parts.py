@@ -68,7 +68,7 @@ def test_the_command_line_works_on_a_folder_without_extras(root: Path) -> None:
     at = f"--at={root}"
     fsmq = ("-m", "fsmq.cli")
     Spool(root).close()
-    assert bare(*fsmq, "create", "jobs", at)[0] == 0
+    assert bare(*fsmq, "queue", "create", "jobs", at)[0] == 0
     assert bare(*fsmq, "put", "jobs", "--body=text", at)[0] == 0
     assert bare(*fsmq, "get", "jobs", at) == (0, "text", "")
     assert bare(*fsmq, "--help")[0] == 0
@@ -78,10 +78,10 @@ def test_the_command_line_works_on_a_folder_without_extras(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "extra"),
     [
-        (("-m", "fsmq.cli", "ls", "--at=http://127.0.0.1:1"), 69, "client"),
-        (("-m", "fsmq.cli", "up"), 69, "server"),
+        (("-m", "fsmq.cli", "queue", "list", "--at=http://127.0.0.1:1"), 78, "client"),
+        (("-m", "fsmq.cli", "up"), 78, "server"),
         (("-m", "fsmq.daemons.mq"), 78, "server"),
-        (("-m", "fsmq.cli", "pipeline", "journal", "--to=x"), 69, "spark"),
+        (("-m", "fsmq.cli", "pipeline", "journal", "--to=x"), 78, "spark"),
         (("-c", "from fsmq import Client"), 1, "client"),
     ],
 )

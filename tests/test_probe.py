@@ -111,7 +111,34 @@ def test_a_missing_root_is_no_spool_unless_it_is_to_be_created(tmp_path: Path) -
     with pytest.raises(UnusableSpool):
         probe(tmp_path / "mq")
     assert fatal(probe(tmp_path / "mq", create=True)) is None
-    assert (tmp_path / "mq" / "queues").is_dir()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_was_missing_is_missing_after_the_probe(tmp_path: Path) -> None:
+    deep, empty, part = (tmp_path / name for name in ("a/b/mq", "empty", "part"))
+    empty.mkdir()
+    (part / "queues" / "jobs").mkdir(parents=True)
+    before = files(tmp_path)
+    for place in (deep, empty, part):
+        assert fatal(probe(place, create=True)) is None
+        assert files(tmp_path) == before
+    (tmp_path / "a").write_bytes(b"in the way")
+    with pytest.raises(UnusableSpool):
+        probe(deep, create=True)
+    (empty / "queues").write_bytes(b"in the way")
+    with pytest.raises(UnusableSpool):
+        probe(empty, create=True)
+    assert os.listdir(empty) == ["queues"]
+
+
+def test_a_probe_takes_nothing_from_a_spool_that_is_made_meanwhile(tmp_path: Path) -> None:
+    def clock() -> float:
+        Spool(tmp_path / "mq", sync="none").queue("jobs").create()
+        return time.time()
+
+    probe(tmp_path / "mq", create=True, clock=clock)
+    assert (tmp_path / "mq" / "queues" / "jobs").is_dir()
+    assert (tmp_path / "mq" / "peers").is_dir()
 
 
 def test_another_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa: F811

@@ -175,6 +175,25 @@ def test_a_port_is_waited_for(up: Up) -> None:
     assert url(process) == f"http://127.0.0.1:{port}"
 
 
+def test_a_stop_that_is_asked_for_twice_at_once_is_clean(up: Up) -> None:
+    process = up()
+    url(process)
+    for _ in range(2):
+        process.terminate()
+    assert process.wait() == 0
+
+
+def test_a_folder_with_other_things_is_no_spool(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "thesis.txt").write_text("")
+    process = up()
+    assert process.wait() == 78
+    assert event(process, event="this folder is not a spool")["found"] == ["thesis.txt"]
+    assert [entry.name for entry in (tmp_path / "spool").iterdir()] == ["thesis.txt"]
+    url(up("--any-folder=yes"))
+    url(up())  # it is a spool now
+
+
 def test_a_second_one_on_the_same_root_says_so(up: Up) -> None:
     first = up()
     here = url(first)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from .. import postgres, rivals
 from ..bench import QUEUE, Bench
+from ..load import Load, wrk
 from ..measure import Measure, Outcome, rate, ratios, side_by_side
 from ..place import Place
 from ..rivals import Told, Work
@@ -24,42 +25,50 @@ _SERVERS = {
     "RabbitMQ, quorum queue": (rivals.RABBITMQ, rivals.rabbitmq),
 }
 _SQLITE = "SQLite, WAL, synchronous=FULL"
+_SOFTLAYER = "SoftLayer's mq in Go"
 _NAMES = {"put": "rivals: put", "life": "rivals: put, claim and delete"}
 _NOTES = {
     _POSTGRES: "pgbench, over a Unix socket",
     _SQLITE: "no server: threads of one process",
+    _SOFTLAYER: "wrk, the same requests; renames are not synced",
 }
 
 
 def put(bench: Bench) -> Outcome:
     """Durable puts by 1, 8 and 64 clients, beside PostgreSQL, NATS, RabbitMQ, SQLite …"""
 
-    def ours(work: Work) -> float:
-        with bench.suite(mover=True, reaper=True) as suite:
-            load = bench.load(suite, "post", work.connections, work.size)
-            held = _files(suite.root, "new", f"queues/{QUEUE}")
-        assert held >= load.requests, f"{held} messages of {load.requests}"
-        return load.rate
-
     def redis(work: Work) -> float:
         return rivals.redis(bench.place, work.connections, work.seconds, work.size)
 
-    return _beside(bench, "put", ours, {_REDIS: (rivals.missing(rivals.REDIS), redis)})
+    return _beside(bench, "put", _put, {_REDIS: (rivals.missing(rivals.REDIS), redis)})
 
 
 def life(bench: Bench) -> Outcome:
     """Whole lives, put, claim and acknowledgement, by 1, 8 and 64 clients, beside the same."""
+    return _beside(bench, "life", _life, {})
 
-    def ours(work: Work) -> float:
-        with bench.suite(mover=True, reaper=True) as suite:
-            load = bench.load(suite, "life", work.connections, work.size)
-            held = _files(suite.root, "new", f"queues/{QUEUE}", "delay")
-        posted, deleted = (load.statuses.get(status, 0) for status in (_POSTED, _DELETED))
-        # When wrk ends, each connection may be in the middle of a DELETE that it does not count.
-        assert held + work.connections >= posted - deleted, f"{held} of {posted} - {deleted}"
-        return load.rate_of(_DELETED)
 
-    return _beside(bench, "life", ours, {})
+def _put(url: str, root: Path, work: Work) -> float:
+    load = _load("post", url, work)
+    held = _files(root, "new", f"queues/{QUEUE}")
+    assert held >= load.requests, f"{held} messages of {load.requests}"
+    return load.rate
+
+
+def _life(url: str, root: Path, work: Work) -> float:
+    load = _load("life", url, work)
+    held = _files(root, "new", f"queues/{QUEUE}", "delay")
+    posted, deleted = (load.statuses.get(status, 0) for status in (_POSTED, _DELETED))
+    # When wrk ends, each connection may be in the middle of a DELETE that it does not count.
+    assert held + work.connections >= posted - deleted, f"{held} of {posted} - {deleted}"
+    if not deleted:
+        # A mover that has no turn beside clients that ask again and again: that is no run.
+        return _life(url, root, work)
+    return load.rate_of(_DELETED)
+
+
+def _load(script: str, url: str, work: Work) -> Load:
+    return wrk(url, script, work.connections, work.seconds, QUEUE, work.size, warm_up=work.warm_up)
 
 
 def _files(root: Path, *folders: str) -> int:
@@ -72,10 +81,24 @@ Contenders = dict[str, tuple[str, Callable[[Work], float]]]
 
 
 def _beside(
-    bench: Bench, what: Literal["put", "life"], ours: Callable[[Work], float], more: Contenders
+    bench: Bench,
+    what: Literal["put", "life"],
+    by_http: Callable[[str, Path, Work], float],
+    more: Contenders,
 ) -> Outcome:
+    """One row. ``by_http``: rounds a second of what has our requests, and our folders."""
     notes = dict(_NOTES)
+
+    def ours(work: Work) -> float:
+        with bench.suite(mover=True, reaper=True) as suite:
+            return by_http(suite.url, suite.root, work)
+
+    def softlayer(work: Work) -> float:
+        with rivals.softlayer(bench.place, QUEUE) as (url, root):
+            return by_http(url, root, work)
+
     others = more | {
+        _SOFTLAYER: (rivals.missing(rivals.SOFTLAYER), softlayer),
         _POSTGRES: (postgres.missing(), lambda work: postgres.rate(bench.place, work)),
         _SQLITE: ("", lambda work: rivals.sqlite(bench.place, work)),
     }

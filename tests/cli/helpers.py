@@ -5,12 +5,49 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
+
+from fsmq.cli import main
+from fsmq.cli.grammar import newer
+from fsmq.daemons import mover, mq, reaper
 from tests.harness.forkserver import environment, run
 
+PROGRAMS = {"fsmq": main, "mq": mq.main, "mq-mover": mover.main, "mq-reaper": reaper.main}
 FSMQ = [sys.executable, "-m", "fsmq.cli"]
+
+
+def commands(*, groups: bool = False) -> Iterator[tuple[str, click.Command]]:
+    """Each command by what is typed after `fsmq`. groups: those of commands, too."""
+    return _below(main, "", groups)
+
+
+def _below(of: click.Group, typed: str, groups: bool) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(of)
+    for word in of.list_commands(context):
+        command = of.get_command(context, word)
+        assert command is not None
+        if groups or not isinstance(command, click.Group):
+            yield typed + word, command
+        if isinstance(command, click.Group):
+            yield from _below(command, f"{typed}{word} ", groups)
+
+
+def taken(program: str, *words: str) -> str:
+    """The command of some words; UsageError if click does not take them."""
+    assert newer(words) == [*words], words
+    command, name, rest = PROGRAMS[program], program, [*words]
+    context: click.Context | None = None
+    while isinstance(command, click.Group) and rest:
+        context = click.Context(command, info_name=name, parent=context)
+        found, below, rest = command.resolve_command(context, rest)
+        assert found is not None
+        assert below is not None
+        name, command = found, below
+    return command.make_context(name, rest, parent=context).command_path
 
 
 class Command:
@@ -42,7 +79,7 @@ class Command:
 
     def counts(self, queue: str) -> dict[str, int]:
         """A queue's messages by state, without zeros. A server's answer may be 0.2 seconds old."""
-        found: dict[str, int] = self.json("stat", queue)["messages"]
+        found: dict[str, int] = self.json("queue", "show", queue)["messages"]
         return {state: count for state, count in found.items() if count}
 
 

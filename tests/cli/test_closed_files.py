@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fsmq import Client
-from fsmq.cli import COMMANDS
 from fsmq.spool import Spool
-from tests.cli.helpers import FSMQ
+from tests.cli.helpers import FSMQ, commands
 from tests.harness.forkserver import environment
 from tests.harness.rounds import part_of
 from tests.harness.suite import HOME, eventually
@@ -26,28 +25,27 @@ USES = {
     "release": ["jobs"],
     "bury": ["jobs"],
     "peek": ["jobs"],
-    "stat": ["jobs"],
-    "create": ["other"],
-    "config": ["jobs"],
-    "pause": ["jobs"],
-    "resume": ["jobs"],
-    "purge": ["jobs", "--yes"],
-    "delete": ["jobs", "--yes"],
+    "queue show": ["jobs"],
+    "queue create": ["other"],
+    "queue config": ["jobs"],
+    "queue pause": ["jobs"],
+    "queue resume": ["jobs"],
+    "queue purge": ["jobs", "--yes"],
+    "queue delete": ["jobs", "--yes"],
+    "queue history": ["jobs"],
+    "topic create": ["news"],
+    "topic publish": ["news"],
+    "log create": ["visits"],
     "top": ["--once", "--interval=100ms"],
-    "history": ["jobs"],
-    "topic": ["create", "news"],
-    "publish": ["news"],
-    "schedule": ["ls"],
-    "log": ["visits", "--create"],
     "fsck": ["--pause=0"],
-    "keys": ["new", "app", "--existing", "--keys=/dev/null"],
+    "key create": ["app", "--existing", "--keys=/dev/null"],
     "completion": ["bash"],
-    "pipeline": ["--help"],
+    "pipeline report": ["--help"],
     "bench": ["--help"],
 }
-VERBS = [verb for verbs in COMMANDS.values() for verb in verbs if verb != "up"]
+VERBS = [verb for verb, _ in commands() if verb != "up"]
 # Those that read or print in ways of their own.
-SOME = ["put", "get", "ack", "peek", "ls", "keys", "top", "publish"]
+SOME = ["put", "get", "ack", "peek", "queue list", "key create", "top", "topic publish"]
 
 
 def fsmq(closed: int, *arguments: str, root: Path) -> subprocess.CompletedProcess[bytes]:
@@ -67,14 +65,17 @@ def fsmq(closed: int, *arguments: str, root: Path) -> subprocess.CompletedProces
 def test_every_verb_with_one_closed(root: Path, verb: str, closed: int) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put(b"precious")
-    done = fsmq(closed, verb, *USES.get(verb, []), root=root)
+    done = fsmq(closed, *verb.split(), *USES.get(verb, []), root=root)
     assert done.returncode != 70, done.stderr
     assert b"Traceback" not in done.stderr
     if closed == 0:
         assert verb not in ("put", "ack") or b"standard input is closed" in done.stderr
     with Spool(root, sync="none", create=False) as spool:
         spool.deliver()
-        if verb not in ("purge", "delete") and (verb, closed) not in (("get", 0), ("get", 2)):
+        if verb not in ("queue purge", "queue delete") and (verb, closed) not in (
+            ("get", 0),
+            ("get", 2),
+        ):
             assert b"precious" in [message.body for message in spool.queue("jobs").peek(9)]
 
 

@@ -1,4 +1,4 @@
-"""``fsmq consumers``: who works in batches, and to forget one."""
+"""``fsmq consumer``: who works in batches, and to forget one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.cli.helpers import Command, completed
 @pytest.fixture
 def fsmq(root: Path) -> Command:
     command = Command(root)
-    command("create", "jobs")
+    command("queue", "create", "jobs")
     return command
 
 
 def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
-    assert b"there are no consumers" in fsmq("consumers").stderr
+    assert b"there are no consumers" in fsmq("consumer", "list").stderr
     with Spool(root) as spool:
         jobs = spool.queue("jobs", create=True)
         ids = jobs.put_many([b"1", b"2"])
@@ -28,31 +28,30 @@ def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
         with letters, Consumer(spool, "orders") as orders:
             orders.claim("s", 0, ["jobs"], 2)
             spool.queue("mail", create=True).put_many([b"waits", b"too"])
-            told = [line.split() for line in fsmq.out("consumers").splitlines()]
+            told = [line.split() for line in fsmq.out("consumer", "list").splitlines()]
             assert told[0][3:] == ["BATCHES", "MESSAGES", "BEHIND", "BYTES", "OLDEST"]
             assert told[1][:7] == ["letters", "yes", "0", "0", "2", "8", "B"]
             assert told[2] == ["orders", "yes", "1", "2", "-", "-", "-"]
-            behind = fsmq.json("consumers", "letters")["behind"]
+            behind = fsmq.json("consumer", "show", "letters")["behind"]
             assert (behind["messages"], behind["bytes"]) == (2, 8)
             assert behind["oldest_seconds"] >= 0
             assert behind["queues"]["jobs"] == {"messages": 0, "bytes": 0, "oldest_seconds": None}
-            in_use = fsmq("consumers", "orders", "--forget", code=69).stderr
+            in_use = fsmq("consumer", "forget", "orders", code=69).stderr
             assert b"another program works as the consumer 'orders': stop it" in in_use
         one = {"consumer": "orders", "in_use": False, "batches": 1, "messages": 2, "behind": None}
-        assert fsmq.json("consumers", "orders") == one
-        assert fsmq.json("consumers")["consumers"][1] == one
-        assert completed("bash", ["fsmq", "consumers", "le"], fsmq) == ["plain,letters"]
-        assert fsmq.json("consumers", "letters", "--forget")["forgotten"] is True
-        assert "2 messages will return" in fsmq.out("consumers", "orders", "--forget")
-        assert fsmq.json("consumers") == {"consumers": []}
+        assert fsmq.json("consumer", "show", "orders") == one
+        assert fsmq.json("consumer", "list")["consumers"][1] == one
+        assert completed("bash", ["fsmq", "consumer", "show", "le"], fsmq) == ["plain,letters"]
+        assert fsmq.json("consumer", "forget", "letters")["forgotten"] is True
+        assert "2 messages will return" in fsmq.out("consumer", "forget", "orders")
+        assert fsmq.json("consumer", "list") == {"consumers": []}
         assert {m.id for m in jobs.peek(5, state="delay")} == set(ids)
 
 
 def test_what_is_wrong_is_said(fsmq: Command, tmp_path: Path) -> None:
-    assert b"no consumer named 'x'" in fsmq("consumers", "x", code=3).stderr
-    outside = fsmq("consumers", "../queues", "--forget", code=3).stderr
+    assert b"no consumer named 'x'" in fsmq("consumer", "show", "x", code=3).stderr
+    outside = fsmq("consumer", "forget", "../queues", code=3).stderr
     assert b"no consumer named '../queues'" in outside
-    assert b"Name the consumer" in fsmq("consumers", "--forget", code=2).stderr
-    url = fsmq("consumers", FSMQ_AT="http://127.0.0.1:1", code=2).stderr
-    assert b"consumers works on the folder itself" in url
-    assert b"there is no spool" in fsmq("consumers", FSMQ_AT=str(tmp_path), code=78).stderr
+    url = fsmq("consumer", "list", FSMQ_AT="http://127.0.0.1:1", code=2).stderr
+    assert b"consumer list works on the folder itself" in url
+    assert b"there is no spool" in fsmq("consumer", "list", FSMQ_AT=str(tmp_path), code=78).stderr

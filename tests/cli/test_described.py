@@ -12,7 +12,8 @@ import pytest
 from fsmq.cli import main
 from fsmq.cli.params import Span
 from fsmq.http.describe import Parameter, QueryParameter
-from tests.harness.described import COMMANDS, Command, routes_by_id
+from tests.cli.helpers import commands
+from tests.harness.described import COMMANDS, Command, json_body, routes_by_id
 
 
 def command(name: str) -> click.Command:
@@ -44,6 +45,8 @@ def taken() -> Iterator[tuple[Command, Parameter, str]]:
 
 
 TAKEN = list(taken())
+# Options whose help speaks of time, and which take none.
+NO_SPANS = {("put", "--dedup-id"), ("topic publish", "--dedup-id")}
 
 
 def test_every_route_has_a_command() -> None:
@@ -67,6 +70,7 @@ def test_an_option_is_the_parameter_of_the_route(
         }
     if isinstance(found.type, click.IntRange):
         assert found.type.min == schema["minimum"]
+        assert found.type.max in (None, schema["maximum"])
     help_text = getattr(found, "help", None) or ""
     for low, high in re.findall(r"\b(\d+)(?: \(\w+\))? to (\d+)", help_text):
         assert (int(low), int(high)) == (schema["minimum"], schema["maximum"])
@@ -82,3 +86,36 @@ def check_default(described: Parameter, found: click.Parameter, help_text: str) 
     if told := re.search(r"\[([^];]+)[^]]*\]$", help_text):
         words = described.otherwise.replace("`", "").replace("channel", "queue")
         assert told[1] == (words if default is None else str(default))
+
+
+def test_a_schedule_takes_the_settings_of_the_route() -> None:
+    properties = json_body(routes_by_id()["define_schedule"].operation)["properties"]
+    add = command("schedule create")
+    # Beside --body a message is what a file has.
+    others = {"body_base64": "file", "attributes": "pairs"}
+    for name, schema in properties.items():
+        found = option(add, others.get(name, name))
+        assert found is not None, name
+        assert (found.to_info_dict()["default"] or None) == (schema.get("default") or None), name
+        if isinstance(found.type, click.Choice):
+            assert list(found.type.choices) == schema["enum"]
+
+
+def test_no_option_is_a_bare_number_of_a_time() -> None:
+    plain = {
+        option
+        for _, of in commands()
+        for param in of.params
+        if param.type is click.FLOAT or isinstance(param.type, click.FloatRange)
+        for option in param.opts
+    }
+    assert plain == {"--rate"}
+    times = re.compile(r"\b(seconds|minutes|hours|days)\b|[Hh]ow long|[Tt]ime (between|to|that)")
+    untyped = {
+        (name, param.opts[0])
+        for name, of in commands()
+        if name != "up"  # tests/test_options.py
+        for param in of.params
+        if times.search(getattr(param, "help", None) or "") and not isinstance(param.type, Span)
+    }
+    assert untyped == NO_SPANS

@@ -1,27 +1,26 @@
-"""docs/cli.md tells every verb and every exit code. (tests/test_pages.py runs its examples.)"""
+"""docs/cli.md tells every command and every exit code. (tests/test_pages.py runs its examples.)"""
 
 from __future__ import annotations
 
 import re
 
-import click
-
-from fsmq.cli import COMMANDS, main
 from fsmq.cli.failures import Exit
+from fsmq.cli.grammar import COMMANDS, SYNONYMS
 from fsmq.cli.queues.config import config
 from fsmq.spool.layout.settings import DEFAULTS
+from tests.cli.helpers import commands
 from tests.harness.suite import HOME
 
-DOCUMENT = HOME / "docs" / "cli.md"
+TEXT = (HOME / "docs" / "cli.md").read_text()
 
 
-def test_every_verb_and_every_exit_code_is_in_the_document() -> None:
-    text = DOCUMENT.read_text()
-    for verbs in COMMANDS.values():
-        for verb in verbs:
-            assert re.search(rf"`{verb}`|fsmq {verb}\b", text), verb
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+def test_every_command_and_every_exit_code_is_in_the_document() -> None:
+    for name in (name for of in COMMANDS.values() for name in of):
+        assert re.search(rf"`{name}[` ]|fsmq {name}\b", TEXT), name
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
     assert {int(code) for code in Exit} <= documented
+    for word, verb in SYNONYMS.items():
+        assert re.search(rf"`{word}`[^,]* for\s`{verb}`", TEXT), word
 
 
 def test_every_setting_is_in_the_help_of_config() -> None:
@@ -30,15 +29,11 @@ def test_every_setting_is_in_the_help_of_config() -> None:
         assert re.search(rf"^ *{name} ", config.help, re.MULTILINE), name
 
 
-def test_the_verbs_that_print_json_are_those_that_can() -> None:
-    table = DOCUMENT.read_text().partition("| verb | with `--json` |")[2].partition("\n\n")[0]
-    told = {verb for line in table.splitlines() for verb in re.findall(r"`([a-z]+)`", line)}
-    told -= {"show", "schedule"}  # of a group
-    able = {
-        verb
-        for verbs in COMMANDS.values()
-        for verb in verbs
-        for one in [main.get_command(click.Context(main), verb)]
-        if one is not None and any("--json" in param.opts for param in one.params)
+def test_the_commands_that_print_no_json_are_those_that_cannot() -> None:
+    [row] = re.findall(r"^\| ([^|]*) \| they have no such option", TEXT, re.MULTILINE)
+    unable = {
+        name
+        for name, command in commands()
+        if not any("--json" in param.opts for param in command.params)
     }
-    assert told == able
+    assert set(re.findall(r"`([^`]+)`", row)) == unable

@@ -41,7 +41,7 @@ def inbox(tmp_path: Path) -> Path:
 def fsmq(root: Path) -> Command:
     """The command at a root with the queue ``jobs``; no program runs."""
     command = Command(root)
-    command("create", "jobs")
+    command("queue", "create", "jobs")
     return command
 
 
@@ -291,7 +291,7 @@ def test_a_planted_folder_for_what_is_done_is_refused(
 
 
 def test_what_is_too_large_stays_and_is_told_once(fsmq: Command, start: Start, inbox: Path) -> None:
-    fsmq("config", "jobs", "max_message_bytes=10")
+    fsmq("queue", "config", "jobs", "max_message_bytes=10")
     program = start()
     (inbox / "large").write_text("x" * 11)
     assert "large: has 11 bytes, and a message may have 10" in says(program, "large")
@@ -453,7 +453,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path, start: Start, inbox: 
 
 
 def test_a_full_queue_is_waited_for(fsmq: Command, start: Start, inbox: Path) -> None:
-    fsmq("config", "jobs", "max_depth=1")
+    fsmq("queue", "config", "jobs", "max_depth=1")
     program = start()
     (inbox / "a").write_text("a")
     eventually(lambda: is_empty(inbox))
@@ -467,7 +467,7 @@ def test_a_full_queue_is_waited_for(fsmq: Command, start: Start, inbox: Path) ->
 def test_what_has_waited_long_does_not_expire_at_once(
     fsmq: Command, start: Start, inbox: Path
 ) -> None:
-    fsmq("config", "jobs", "retention=60")
+    fsmq("queue", "config", "jobs", "retention=60")
     (inbox / "old").write_text("old")
     dropped = (inbox / "old").stat().st_ctime
     eventually(lambda: time.time() - dropped > 3)
@@ -502,7 +502,7 @@ def test_files_of_others_are_taken_by_their_closing() -> None:
     nobody = "65534"
     with tempfile.TemporaryDirectory() as folder:
         fsmq, inbox = Command(Path(folder) / "mq"), Path(folder) / "inbox"
-        fsmq("create", "jobs")
+        fsmq("queue", "create", "jobs")
         inbox.mkdir()
         for path in (Path(folder), *Path(folder).rglob("*")):
             os.chown(path, int(nobody), int(nobody))

@@ -18,12 +18,18 @@ def both(suite: Suite) -> dict[str, Command]:
 @pytest.mark.parametrize("where", ["root", "server"])
 def test_what_happened_to_a_message(both: dict[str, Command], where: str) -> None:
     fsmq, queue = both[where], f"jobs-{where}"
-    both["server"]("create", queue, "max_deliveries=5", f"dead_letter_queue={queue}.dead")
+    both["server"]("queue", "create", queue, "max_deliveries=5", f"dead_letter_queue={queue}.dead")
     message_id = both["server"].out("put", queue, "--body=five!", "--attribute=color=red").strip()
     assert fsmq.out("peek", queue, "--attribute=color=red", "--raw", "--contains=five") == "five!"
     fsmq("peek", queue, "--attribute=color=blue", code=1)
     fsmq("peek", queue, "--older-than=1h", code=1)
-    assert fsmq.out("find", message_id).splitlines()[1].split() == [queue, "ready", "0", "-"]
+    assert fsmq.out("find", message_id).splitlines()[1].split() == [
+        queue,
+        message_id,
+        "ready",
+        "0",
+        "-",
+    ]
     both["server"]("get", queue, "--wait=10", "--visibility=1h")
     [place] = fsmq.json("find", message_id)["places"]
     assert (place["queue"], place["state"], place["deliveries"]) == (queue, "in_flight", 1)
@@ -51,10 +57,11 @@ def test_what_happened_to_a_message(both: dict[str, Command], where: str) -> Non
 
 def test_what_is_not_known(tmp_path: Path) -> None:
     fsmq = Command(tmp_path / "mq")
-    fsmq("create", "jobs")
+    fsmq("queue", "create", "jobs")
     nothing = fsmq("life", "jobs/x", code=3)
     assert b"not in the journal" in nothing.stderr
     fsmq("life", "jobs", code=2)
+    assert fsmq("life", "jobs", "x", code=3).stderr == nothing.stderr
     fsmq("find", "a:b", code=2)
     fsmq("put", "jobs", "--lines", stdin=b"a1\na2\na3\n")
     fsmq("get", "jobs", "--count=3")
@@ -62,16 +69,50 @@ def test_what_is_not_known(tmp_path: Path) -> None:
     assert (found.stdout, b"go on with --after" in found.stderr) == (b"a1a2", True)
 
 
+def test_the_advice_fits_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    fsmq = Command(tmp_path / "mq")
+    fsmq("put", "jobs", "--create", "--body=a")
+    snapshot = fsmq.json("backup", tmp_path / "snapshots")["snapshot"]
+    told = fsmq("restore", snapshot, "--root", tmp_path / "mq", code=78).stderr
+    told += fsmq("queue", "list", "--at", snapshot, code=78).stderr
+    told += fsmq("backup", tmp_path / "more", "--root", tmp_path / "none", code=78).stderr
+    for what in ("is a spool already", "is a snapshot", "there is no spool in"):
+        assert what in told.decode()
+    assert b"probe" not in told
+
+
+def test_a_text_for_a_file_is_told(tmp_path: Path) -> None:
+    fsmq = Command(tmp_path / "mq")
+    told = fsmq("put", "jobs", "some text", "--create", code=2).stderr.decode()
+    assert told.splitlines() == [
+        "fsmq: cannot read some text: no such file",
+        "      a text? --body 'some text'",
+    ]
+
+
+def test_a_restore_of_an_incomplete_snapshot_exits_with_1(tmp_path: Path) -> None:
+    fsmq = Command(tmp_path / "mq")
+    fsmq("put", "jobs", "--create", "--lines", stdin=b"a\nb\n")
+    snapshot = Path(fsmq.json("backup", tmp_path / "snapshots")["snapshot"])
+    fsmq("restore", snapshot, "--root", tmp_path / "whole")
+    next((snapshot / "queues/jobs").iterdir()).unlink()
+    done = fsmq("restore", snapshot, "--root", tmp_path / "part", code=1)
+    told = "fsmq: queues/jobs is not as it was backed up: it has 1 file, not 2"
+    assert told in done.stderr.decode()
+    restored = fsmq.json("restore", snapshot, "--root", tmp_path / "third", code=1)
+    assert restored["changed"] == {"queues/jobs": "it has 1 file, not 2"}
+
+
 @pytest.mark.parametrize("where", ["root", "server"])
 def test_the_cluster_and_the_history_are_shown(both: dict[str, Command], where: str) -> None:
     fsmq = both[where]
-    fsmq("create", "charted")
+    fsmq("queue", "create", "charted")
     shown = fsmq.out("cluster")
     for part in ("LAST BEAT", "mover", "reaper", "inodes", "history/"):
         assert part in shown
     assert [host["alive"] for host in fsmq.json("cluster")["hosts"]] == [True]
-    rows = eventually(lambda: fsmq.json("history", "charted", code=None)["moments"])
+    rows = eventually(lambda: fsmq.json("queue", "history", "charted", code=None)["moments"])
     assert rows[-1]["ready"] == 0
-    assert "REDELIVERED" in fsmq.out("history", "charted", "--since=1h", "--step=2m")
-    fsmq("history", "charted", "--since=1h", "--step=1s", code=2)
+    assert "REDELIVERED" in fsmq.out("queue", "history", "charted", "--since=1h", "--step=2m")
+    fsmq("queue", "history", "charted", "--since=1h", "--step=1s", code=2)
     assert "inodes" in {finding["name"] for finding in fsmq.json("doctor", code=None)["findings"]}

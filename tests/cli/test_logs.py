@@ -1,4 +1,4 @@
-"""``fsmq logs``, ``log``, ``channel``, ``read``, ``publish --log``, and ``get LOG/CHANNEL``."""
+"""``fsmq log``, ``fsmq channel``, and ``fsmq get LOG/CHANNEL``."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from tests.harness.suite import Suite
 
 @pytest.fixture
 def log(fsmq: Command, queue: str) -> str:
-    assert fsmq.json("log", queue, "--create", "--set", "retain_for=1d")["created"] is True
+    assert fsmq.json("log", "create", queue, "retain_for=1d")["created"] is True
     return queue
 
 
 def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Path) -> None:
-    assert b"exists already" in fsmq("log", log, "--create").stderr
-    shown = fsmq.json("log", log, "--set", "max_bytes=1M", "--set", "retain_bytes=none")
+    assert b"exists already" in fsmq("log", "create", log).stderr
+    shown = fsmq.json("log", "config", log, "max_bytes=1M", "retain_bytes=none")
     assert (shown["settings"]["retain_for"], shown["settings"]["max_bytes"]) == (86_400, 1 << 20)
     assert shown["next"] == 0
-    assert fsmq.out("publish", "--log", log, "--body", "one", "--key", "k", "-a", "a=b") == "0\n"
-    assert fsmq.out("publish", "--log", log, "--lines", stdin=b"two\nthree\nfo") == "1\n2\n3\n"
-    assert fsmq.out("publish", "--log", log, "--null", stdin=b"ur\0fi\nve") == "4\n5\n"
+    assert fsmq.out("log", "publish", log, "--body", "one", "--key", "k", "-a", "a=b") == "0\n"
+    assert fsmq.out("log", "publish", log, "--lines", stdin=b"two\nthree\nfo") == "1\n2\n3\n"
+    assert fsmq.out("log", "publish", log, "--null", stdin=b"ur\0fi\nve") == "4\n5\n"
     (tmp_path / "file").write_bytes(b"\xff")
     for _ in range(2):
-        told = fsmq.lines("publish", "--log", log, tmp_path / "file", "--id", "own")
+        told = fsmq.lines("log", "publish", log, tmp_path / "file", "--id", "own")
         assert told == [{"log": log, "offset": 6}]
-    assert fsmq("read", log).stdout == b"onetwothreefourfi\nve\xff"
-    assert fsmq.out("read", log, "--from", "1", "-n", "2", "--lines") == "two\nthree\n"
-    [last] = fsmq.lines("read", log, "--from", "6")
+    assert fsmq("log", "read", log).stdout == b"onetwothreefourfi\nve\xff"
+    assert fsmq.out("log", "read", log, "--from", "1", "-n", "2", "--lines") == "two\nthree\n"
+    [last] = fsmq.lines("log", "read", log, "--from", "6")
     assert (last["offset"], last["id"], last["body_base64"]) == (6, "own", "/w==")
-    [first] = fsmq.lines("read", log, "--from", "2020-01-01T00:00Z", "-n", "1")
+    [first] = fsmq.lines("log", "read", log, "--from", "2020-01-01T00:00Z", "-n", "1")
     assert (first["key"], first["attributes"]) == ("k", {"a": "b"})
-    fsmq("read", log, "--from", "last", code=1)
-    listed = {found["log"]: found for found in fsmq.json("logs")["logs"]}
+    fsmq("log", "read", log, "--from", "last", code=1)
+    listed = {found["log"]: found for found in fsmq.json("log", "list")["logs"]}
     assert (listed[log]["first"], listed[log]["next"]) == (0, 7)
-    assert any(line.startswith(log) for line in fsmq.out("logs").splitlines())
-    assert "retain_for" in fsmq.out("log", log)
-    assert fsmq.json("log", log, "--delete", "--yes") == {"log": log, "deleted": True}
-    assert log not in fsmq.out("logs")
+    assert any(line.startswith(log) for line in fsmq.out("log", "list").splitlines())
+    assert "retain_for" in fsmq.out("log", "show", log)
+    assert fsmq.json("log", "delete", log, "--yes") == {"log": log, "deleted": True}
+    assert log not in fsmq.out("log", "list")
 
 
 def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
@@ -65,10 +65,10 @@ def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
 
 
 def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
-    fsmq("publish", "--log", log, "--lines", stdin=b"0\n1\n2\n3\n")
-    made = fsmq.json("channel", log, "c", "--create", "--from", "first", "--set", "order=none")
+    fsmq("log", "publish", log, "--lines", stdin=b"0\n1\n2\n3\n")
+    made = fsmq.json("channel", "create", log, "c", "--from", "first", "order=none")
     assert made == {"log": log, "channel": "c", "created": True}
-    assert b"exists already" in fsmq("channel", log, "c", "--create").stderr
+    assert b"exists already" in fsmq("channel", "create", log, "c").stderr
     of = f"{log}/c"
     [claimed] = fsmq.lines("get", of, "--visibility", "1m")
     assert (claimed["queue"], claimed["id"], claimed["body"]) == (of, "0", "0")
@@ -80,30 +80,30 @@ def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
     assert fsmq.lines("ack", of, "0") == [{"queue": of, "id": "0", "done": True}]
     fsmq("ack", of, "9", code=3)
     fsmq("ack", of, "x", code=2)
-    state = fsmq.json("channel", log, "c")
+    state = fsmq.json("channel", "show", log, "c")
     assert (state["position"], state["lag"]) == (3, 1)
-    [row] = fsmq.json("logs", log)["channels"]
+    [row] = fsmq.json("channel", "list", log)["channels"]
     assert (row["channel"], row["lag"]) == ("c", 1)
-    fsmq("channel", log, "c", "--pause")
-    assert fsmq.out("logs", log).splitlines()[1].endswith("paused")
+    fsmq("channel", "pause", log, "c")
+    assert fsmq.out("channel", "list", log).splitlines()[1].endswith("paused")
     fsmq("get", of, code=1)
-    fsmq("channel", log, "c", "--resume")
-    assert fsmq.json("channel", log, "c", "--seek", "2")["position"] == 2
-    fsmq("channel", log, "c", "--set", f"dead_letter_queue={log}.dead")
+    fsmq("channel", "resume", log, "c")
+    assert fsmq.json("channel", "seek", log, "c", "2")["position"] == 2
+    fsmq("channel", "config", log, "c", f"dead_letter_queue={log}.dead")
     assert fsmq.out("get", of) == "2"
     fsmq("bury", of, "2", "--reason", "too late")
     [got] = fsmq.lines("get", f"{log}.dead", "--wait", "10")
     [letter] = fsmq.lines("peek", f"{log}.dead", got["id"])
     told = (letter["body"], letter["dead_letter"]["queue"], letter["dead_letter"]["reason"])
     assert told == ("2", f"logs/{of}", "too late")
-    fsmq("channel", log, "c", "--delete", "--yes")
-    assert b"has no channels" in fsmq("logs", log).stderr
+    fsmq("channel", "delete", log, "c", "--yes")
+    assert b"has no channels" in fsmq("channel", "list", log).stderr
 
 
 def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_path: Path) -> None:
-    fsmq("channel", log, "c", "--create", "--set", "order=key")
+    fsmq("channel", "create", log, "c", "order=key")
     for number in range(6):
-        fsmq("publish", "--log", log, "--key", "ab"[number % 2], "--body", str(number))
+        fsmq("log", "publish", log, "--key", "ab"[number % 2], "--body", str(number))
     out = tmp_path / "out"
     script = (
         f'test $FSMQ_DELIVERIES = 1 -a $FSMQ_ID = 2 && exit 1; echo "$FSMQ_KEY$FSMQ_ID" >> {out}'
@@ -112,60 +112,59 @@ def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_
     lines = out.read_text().split()
     assert [line for line in lines if line[0] == "a"] == ["a0", "a2", "a4"]
     assert [line for line in lines if line[0] == "b"] == ["b1", "b3", "b5"]
-    assert fsmq.json("channel", log, "c")["lag"] == 0
+    assert fsmq.json("channel", "show", log, "c")["lag"] == 0
 
 
 def test_what_is_missing_or_wrong(fsmq: Command, log: str) -> None:
-    none = fsmq("read", "none", code=3).stderr
-    assert none == b"fsmq: there is no log named 'none'\n      create it: fsmq log none --create\n"
+    none = fsmq("log", "read", "none", code=3).stderr
+    assert none == b"fsmq: there is no log named 'none'\n      create it: fsmq log create none\n"
     none = fsmq("get", f"{log}/none", code=3).stderr
-    assert f"create it: fsmq channel {log} none --create".encode() in none
+    assert f"create it: fsmq channel create {log} none".encode() in none
     for wrong in (
-        ("log", log, "--set", "retain=1"),
-        ("log", log, "--set", "retain_for"),
-        ("log", log, "--delete", "--create"),
-        ("channel", log, "c", "--create", "--pause"),
-        ("channel", log, "c", "--from", "first"),
-        ("channel", log, "c", "--create", "--from", "yesterday"),
-        ("read", log, "--from", "2020-01-01T00:00"),
-        ("publish", "--log", log, "--delay", "5", "--body", "x"),
-        ("publish", "--log", log, "--lines", "--id", "x"),
-        ("publish", "--body", "x"),
-        ("publish", "news", "--key", "x", "--body", "x"),
+        ("log", "config", log, "retain=1"),
+        ("log", "config", log, "retain_for"),
+        ("log", "create", log, "--delete"),
+        ("channel", "create", log, "c", "--pause"),
+        ("channel", "show", log, "c", "--from", "first"),
+        ("channel", "create", log, "c", "--from", "yesterday"),
+        ("log", "read", log, "--from", "2020-01-01T00:00"),
+        ("log", "publish", log, "--delay", "5", "--body", "x"),
+        ("log", "publish", log, "--lines", "--id", "x"),
+        ("log", "publish", "--body", "x"),
+        ("topic", "publish", "news", "--key", "x", "--body", "x"),
     ):
         fsmq(*wrong, code=2)
 
 
 def test_names_are_completed(suite: Suite, queue: str) -> None:
     command = Command(suite.url)
-    command("log", queue, "--create")
-    command("channel", queue, "mailer", "--create")
-    assert f"plain,{queue}" in completed("bash", ["fsmq", "log", queue[:3]], command)
-    assert "plain,mailer" in completed("bash", ["fsmq", "channel", queue, "ma"], command)
-    offered = completed("bash", ["fsmq", "channel", queue, "c", "--set", "ord"], command)
+    command("log", "create", queue)
+    command("channel", "create", queue, "mailer")
+    assert f"plain,{queue}" in completed("bash", ["fsmq", "log", "read", queue[:3]], command)
+    assert "plain,mailer" in completed("bash", ["fsmq", "channel", "seek", queue, "ma"], command)
+    offered = completed("bash", ["fsmq", "channel", "create", queue, "c", "ord"], command)
     assert offered == ["plain,order="]
 
 
 def test_a_follower_prints_what_comes(suite: Suite, queue: str) -> None:
     command = Command(suite.url)
-    command("log", queue, "--create")
-    command("publish", "--log", queue, "--body", "x")
+    command("log", "create", queue)
+    command("log", "publish", queue, "--body", "x")
     started = time.monotonic()
-    [line] = command("read", queue, "--follow", "-n", "1", "--json").stdout.splitlines()
+    [line] = command("log", "read", queue, "--follow", "-n", "1", "--json").stdout.splitlines()
     assert json.loads(line)["body"] == "x"
     assert time.monotonic() - started < 20
 
 
 def test_doctor_tells_what_cannot_be_buried(fsmq: Command, log: str) -> None:
     dead = f"{log}.dead"
-    fsmq("create", dead, "max_message_bytes=1")
+    fsmq("queue", "create", dead, "max_message_bytes=1")
     given = ["order=none", "max_deliveries=1", f"dead_letter_queue={dead}"]
-    chosen = [word for setting in given for word in ("--set", setting)]
-    fsmq("channel", log, "mail", "--create", "--from", "first", *chosen)
-    fsmq.out("publish", "--log", log, "--body", "large")
+    fsmq("channel", "create", log, "mail", "--from", "first", *given)
+    fsmq.out("log", "publish", log, "--body", "large")
     fsmq("get", f"{log}/mail", "--visibility", "0s")
     fsmq("get", f"{log}/mail", code=1)
     told = [f for f in fsmq.json("doctor", code=None)["findings"] if f["name"] == "channels"]
     texts = [found["text"] for found in told if log in found["text"]]
     assert texts == [f"channel mail of log {log} cannot bury message 0"]
-    assert "unburied at 0" in fsmq.out("logs", log)
+    assert "unburied at 0" in fsmq.out("channel", "list", log)

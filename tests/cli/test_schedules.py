@@ -14,14 +14,14 @@ from tests.harness.suite import Suite
 def fsmq(suite: Suite) -> Command:
     """The command on a server with a queue."""
     command = Command(suite.url)
-    command("create", "jobs")
+    command("queue", "create", "jobs")
     return command
 
 
 def test_schedules(fsmq: Command, tmp_path: Path) -> None:
-    line = ("schedule", "add", "nightly", "30 3 * * *", "jobs")
+    line = ("schedule", "create", "nightly", "30 3 * * *", "jobs")
     assert fsmq(*line, "--timezone", "Europe/Berlin", "--body", "x", "-a", "k=v").stderr == b""
-    head, row = fsmq.out("schedule", "ls").splitlines()
+    head, row = fsmq.out("schedule", "list").splitlines()
     assert head.split() == ["schedule", "next", "queue", "cron", "timezone", "problem"]
     assert row.startswith("nightly  ")
     assert row.endswith("jobs   30 3 * * *  Europe/Berlin")
@@ -34,24 +34,48 @@ def test_schedules(fsmq: Command, tmp_path: Path) -> None:
     message_id = fsmq.out("schedule", "run", "nightly").strip()
     assert fsmq.json("peek", "jobs", message_id)["state"] in ("new", "delayed")
     fsmq("schedule", "pause", "nightly")
-    assert "paused" in fsmq.out("schedule", "ls")
+    assert "paused" in fsmq.out("schedule", "list")
     assert '"paused": true' in fsmq.out("schedule", "show", "nightly")
     fsmq("schedule", "resume", "nightly")
-    assert "paused" not in fsmq.out("schedule", "ls")
-    assert fsmq.json("schedule", "ls")["schedules"][0]["problem"] is None
-    assert fsmq.json("schedule", "rm", "nightly") == {"schedule": "nightly", "deleted": True}
-    assert fsmq.out("schedule", "ls") == ""
+    assert "paused" not in fsmq.out("schedule", "list")
+    assert fsmq.json("schedule", "list")["schedules"][0]["problem"] is None
+    assert fsmq.json("schedule", "delete", "nightly") == {"schedule": "nightly", "deleted": True}
+    assert fsmq.out("schedule", "list") == ""
 
 
 def test_errors(fsmq: Command) -> None:
     missing = fsmq("schedule", "show", "none", code=3)
     assert b"no schedule named 'none'" in missing.stderr
-    assert b"fsmq schedule ls" in missing.stderr
-    bad = fsmq("schedule", "add", "x", "99 * * * *", "jobs", code=2)
+    assert b"fsmq schedule list" in missing.stderr
+    bad = fsmq("schedule", "create", "x", "99 * * * *", "jobs", code=2)
     assert b"minute is not valid" in bad.stderr
-    both = fsmq("schedule", "add", "x", "@daily", "jobs", "FILE", "--body", "y", code=2)
+    reboot = fsmq("schedule", "create", "x", "@reboot", "jobs", code=2)
+    assert b"@reboot is not supported" in reboot.stderr
+    assert b"CRON QUEUE [FILE]" in fsmq("schedule", "create", "--help").stdout
+    both = fsmq("schedule", "create", "x", "@daily", "jobs", "FILE", "--body", "y", code=2)
     assert b"not both" in both.stderr
-    waits = fsmq("schedule", "add", "x", "@daily", "nowhere")
+    waits = fsmq("schedule", "create", "x", "@daily", "nowhere")
     assert b"puts nothing yet" in waits.stderr
-    assert "no queue named 'nowhere'" in fsmq.out("schedule", "ls")
-    fsmq("schedule", "rm", "x")
+    assert "no queue named 'nowhere'" in fsmq.out("schedule", "list")
+    fsmq("schedule", "delete", "x")
+
+
+def test_without_a_mover_schedules_put_nothing(root: Path, tmp_path: Path) -> None:
+    alone, told = Command(root), "schedules put nothing; start it: fsmq up"
+    alone("queue", "create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    assert alone("schedule", "list").stderr == b""
+    alone("schedule", "create", "x", "@daily", "jobs")
+    assert told in alone("schedule", "list").stderr.decode()
+    assert "no mover puts the messages of 1 schedule" in alone.out("doctor", code=1)
+    with Suite(tmp_path / "other", mover=False, reaper=False) as half:
+        server = Command(half.url)
+        server("queue", "create", "jobs")
+        server("schedule", "create", "x", "@daily", "jobs")
+        assert told in server("schedule", "list").stderr.decode()
+
+
+def test_with_a_mover_nothing_is_told(suite: Suite) -> None:
+    Command(suite.url)("schedule", "create", "served", "@daily", "jobs")
+    for place in (suite.url, suite.root):
+        assert Command(place)("schedule", "list").stderr == b""
+    Command(suite.url)("schedule", "delete", "served")

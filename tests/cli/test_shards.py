@@ -34,7 +34,7 @@ def name(fsmq: Command) -> str:
 
 
 def counted(fsmq: Command, *arguments: str) -> list[tuple[str, int]]:
-    stats = fsmq.json("stat", *arguments)
+    stats = fsmq.json("queue", "show", *arguments)
     return [
         (found["queue"], sum(found["messages"].values())) for found in stats.get("queues", [stats])
     ]
@@ -45,17 +45,17 @@ def test_shards_are_folded(fsmq: Command, name: str, suite: Suite) -> None:
     assert counted(fsmq, name, "--shards") == [(f"{name}@a", 3), (f"{name}@b", 0)]
 
     def shown() -> list[tuple[str, int]]:
-        found = fsmq.json("ls", f"{name}*")["queues"]
+        found = fsmq.json("queue", "list", f"{name}*")["queues"]
         return [(q["queue"], sum(q["messages"].values())) for q in found]
 
     eventually(lambda: shown() == [(name, 3)])  # a server's counts may be a second old
-    shards = fsmq.json("ls", f"{name}*", "--shards")["queues"]
+    shards = fsmq.json("queue", "list", f"{name}*", "--shards")["queues"]
     assert [q["queue"] for q in shards] == [f"{name}@a", f"{name}@b"]
-    assert name in fsmq.out("ls", "--names").split()
-    assert f"{name}@a" in fsmq.out("ls", "--names", "--shards").split()
+    assert name in fsmq.out("queue", "list", "--names").split()
+    assert f"{name}@a" in fsmq.out("queue", "list", "--names", "--shards").split()
     if not fsmq.at.startswith("http"):
-        assert "mail@example.org" in fsmq.out("ls", "--names").split()
-    fsmq("stat", f"{name}.none", code=3)
+        assert "mail@example.org" in fsmq.out("queue", "list", "--names").split()
+    fsmq("queue", "show", f"{name}.none", code=3)
 
 
 def test_shards_move_to_shards(fsmq: Command, name: str, suite: Suite) -> None:

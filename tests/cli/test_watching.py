@@ -17,6 +17,7 @@ import pytest
 from fsmq.cli.place.place import open_place
 from fsmq.cli.queues import sampling
 from tests.cli.helpers import FSMQ, Command, completed, environment
+from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.harness.suite import Suite, eventually
 
 
@@ -31,12 +32,12 @@ def findings(command: Command, code: int | None = None) -> dict[str, tuple[str, 
 @pytest.fixture
 def alone(root: Path) -> Command:
     command = Command(root)
-    command("create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    command("queue", "create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
     return command
 
 
 def test_the_doctor_finds_all_three_programs_at_work(suite: Suite) -> None:
-    Command(suite.root)("create", "jobs")
+    Command(suite.root)("queue", "create", "jobs")
     told = findings(Command(suite.root))
     assert {told[name][0] for name in ("mq", "mover", "reaper", "rename", "queues")} == {"ok"}
     assert not {"delivery", "timers"} & set(told)
@@ -53,40 +54,75 @@ def test_the_doctor_asks_a_server_whether_it_is_ready(tmp_path: Path) -> None:
         assert "mover" in text
 
 
-def test_the_doctor_finds_dead_programs(tmp_path: Path) -> None:
+def programs_of(told: dict[str, tuple[str, str]]) -> list[str]:
+    """The health of mq, mover and reaper."""
+    return [told[name][0] for name in ("mq", "mover", "reaper")]
+
+
+def test_the_doctor_finds_programs_that_are_missing(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mover=False, reaper=False) as half:
         command = Command(half.root)
         (half.root / "queues" / "jobs").mkdir()
-        told = findings(command, 1)
-        assert (told["mq"][0], told["mover"][0], told["reaper"][0]) == ("ok", "warning", "warning")
+        assert programs_of(findings(command, 2)) == ["ok", "error", "warning"]
         for folder in ("new", "remove"):
             assert list((half.root / folder).iterdir()) == []
 
 
+def test_the_doctor_finds_programs_that_were_killed(tmp_path: Path) -> None:
+    with Suite(tmp_path / "mq") as running:
+        command, root = Command(running.root), running.root
+        eventually(lambda: len(list((root / "metrics").glob("*:*:*"))) == 3)
+        for name in ("mover", "reaper"):
+            running.kill(name)
+        assert programs_of(findings(command, 2)) == ["ok", "error", "error"]
+        running.kill("mq")
+        old = time.time() - 60
+        for beat in (root / "peers").glob("[!.]*"):
+            os.utime(beat, (old, old))
+        told = findings(command, 2)
+        assert programs_of(told) == ["error", "error", "error"]
+        assert "has run on this spool" in told["mq"][1]
+
+
+def test_the_doctor_misses_no_program_where_none_has_run(alone: Command) -> None:
+    assert programs_of(findings(alone)) == ["note", "note", "note"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small filesystem")
+def test_a_full_disk_is_an_error(root: Path, mount: Mount) -> None:  # noqa: F811
+    mount(root, "size=4m,nr_inodes=1000")
+    command = Command(root)
+    command("queue", "create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    with pytest.raises(OSError, match="No space"):
+        (root / "ballast").write_bytes(b"\0" * 5_000_000)
+    done = command("doctor", code=2)
+    assert "error    space: 0 B of 4.0 MiB are free" in done.stdout.decode()
+
+
 def kept_back(fsmq: Command, queue: str) -> list[str]:
     """What `stat` shows as keeping claims back."""
-    lines = fsmq.out("stat", queue).splitlines()
+    lines = fsmq.out("queue", "show", queue).splitlines()
     return [line.split(maxsplit=2)[2] for line in lines if line.startswith("kept back")]
 
 
 def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None:
-    alone("config", "jobs", "visibility_timeout=0.5", "max_depth=2", "default_delay=1h")
-    alone("config", "jobs", "retention=60")
+    alone("queue", "config", "jobs", "visibility_timeout=0.5", "max_depth=2", "default_delay=1h")
+    alone("queue", "config", "jobs", "retention=60")
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
     alone("put", "jobs.dead", "--body=x")
     (root / "new" / "lost:a").touch()
-    alone("create", "calls", "max_in_flight=1", "max_rate=5")
-    alone("config", "calls", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    alone("queue", "create", "calls", "max_in_flight=1", "max_rate=5")
+    alone("queue", "config", "calls", "max_deliveries=5", "dead_letter_queue=jobs.dead")
     alone("put", "calls", "--lines", stdin=b"a\nb\n")
     alone("get", "calls", "--wait=10s")
-    assert alone.out("ls", "calls").splitlines()[0].endswith("LIMITS")
-    assert alone.out("ls", "calls").splitlines()[1].endswith("1 at a time, 5/s")
+    assert alone.out("queue", "list", "calls").splitlines()[0].endswith("LIMITS")
+    assert alone.out("queue", "list", "calls").splitlines()[1].endswith("1 at a time, 5/s")
     assert kept_back(alone, "calls") == ["1 of 1 in flight", "at most 5 a second"]
-    alone("pause", "jobs")
+    alone("queue", "pause", "jobs")
     assert kept_back(alone, "jobs") == ["paused"]
-    alone("resume", "jobs")
+    alone("queue", "resume", "jobs")
     assert kept_back(alone, "jobs") == []
-    alone("create", "endless")
+    alone("queue", "create", "endless")
     (root / "config" / "endless.json").write_text("{")
     done = alone("doctor", code=2)
     shown = done.stdout.decode()
@@ -98,7 +134,7 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
         "warning  retention: messages of jobs expire before",
         "warning  dead letters: 1 dead letter in jobs.dead",
         "warning  undeliverable: 1 message wait for the queue lost",
-        "         → fsmq create lost",
+        "         → fsmq queue create lost",
         "error    settings: the settings of endless cannot be parsed",
         "note     dead letters: a message that always fails returns forever in endless",
     ):
@@ -110,7 +146,7 @@ def test_top_counts_what_comes_and_goes(suite: Suite, place: str) -> None:
     command = Command(getattr(suite, place))
     server = Command(suite.url)
     busy = f"busy-{place}"
-    command("create", busy)
+    command("queue", "create", busy)
     process = subprocess.Popen(
         [*FSMQ, "top", "--json", "-d", "1"],
         stdout=subprocess.PIPE,
@@ -142,7 +178,7 @@ def test_rates_are_of_the_time_between_two_samples(
     now = [100.0]
     monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     server, busy = Command(suite.url), f"measured-{place}"
-    server("create", busy)
+    server("queue", "create", busy)
     counted = [0.0, 0.0]
     with open_place(str(getattr(suite, place))) as opened:
         sampler = sampling.Sampler(opened, 1.0)
@@ -162,7 +198,7 @@ def test_rates_are_of_the_time_between_two_samples(
 
 
 def test_top_once_fits_eighty_columns(alone: Command) -> None:
-    alone("create", "q" * 100)
+    alone("queue", "create", "q" * 100)
     alone("put", "jobs", "--body=x")
     title, total, head, *rows = alone.out("top", "--once", "-d0.2").splitlines()
     assert title.startswith("fsmq /")
@@ -198,19 +234,23 @@ def test_top_on_a_terminal_sorts_and_quits(alone: Command) -> None:
 def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_path: Path) -> None:
     assert "plain,release" in completed("bash", ["fsmq", "rel"], alone)
     assert completed("bash", ["fsmq", "get", "jobs"], alone) == ["plain,jobs", "plain,jobs.dead"]
-    Command(tmp_path / "b")("create", "elsewhere")
+    Command(tmp_path / "b")("queue", "create", "elsewhere")
     words = ["fsmq", "get", "--at", str(tmp_path / "b"), "e"]
     assert completed("bash", words, alone) == ["plain,elsewhere"]
-    assert completed("bash", ["fsmq", "config", "jobs", "rete"], alone) == ["plain,retention="]
+    assert completed("bash", ["fsmq", "queue", "config", "jobs", "rete"], alone) == [
+        "plain,retention="
+    ]
     message_id = alone.out("put", "jobs", "--body=x").strip()
     alone("get", "jobs")
     assert completed("bash", ["fsmq", "ack", "jobs", ""], alone) == [f"plain,{message_id}"]
     nowhere = ["fsmq", "get", "--at", str(tmp_path / "nowhere"), "e"]
     assert completed("bash", nowhere, alone) == []
+    assert completed("bash", ["fsmq", "gte", "j"], alone) == []  # there is no such verb
+    assert completed("bash", ["fsmq", "topic", "crate", "j"], alone) == []
     # Of the settings of a program, and where the shell itself knows what there is.
     assert completed("bash", ["fsmq", "up", "--sync", "f"], alone) == ["plain,fsync"]
     assert completed("bash", ["fsmq", "up", "--keys", "k"], alone) == ["file,k"]
-    assert completed("bash", ["fsmq", "ls", "--at", "/va"], alone) == ["dir,/va"]
+    assert completed("bash", ["fsmq", "queue", "list", "--at", "/va"], alone) == ["dir,/va"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

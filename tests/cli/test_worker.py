@@ -40,7 +40,7 @@ main(prog_name="fsmq")
 def fsmq(root: Path) -> Command:
     """The command at a root with the queue ``jobs``; no program runs."""
     command = Command(root)
-    command("create", "jobs", "max_deliveries=3", "dead_letter_queue=dead")
+    command("queue", "create", "jobs", "max_deliveries=3", "dead_letter_queue=dead")
     return command
 
 
@@ -124,6 +124,25 @@ def test_a_failure_is_tried_again_later_and_then_buried(
     assert tries[1] - tries[0] >= 0.4
     assert tries[2] - tries[1] >= 0.8
     eventually(lambda: (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1}))
+    assert reasons(fsmq, "dead") == ["max_deliveries: exit code 9"]
+
+
+def reasons(command: Command, dead: str) -> list[str]:
+    """Why the messages of a dead-letter queue were buried."""
+    return [letter["dead_letter"]["reason"] for letter in command.lines("peek", dead)]
+
+
+def test_a_dead_letter_of_a_server_names_the_last_failure(
+    suite: Suite, worker: Callable[..., Worker]
+) -> None:
+    server = Command(suite.url)
+    server("put", "jobs", "--create", "--body=x")
+    server("queue", "config", "jobs", "max_deliveries=1", "dead_letter_queue=jobs.dead")
+    settled(worker("kill -9 $$", "--count=1", at=suite.url))
+    eventually(lambda: server.counts("jobs.dead") == {"ready": 1})
+    assert reasons(server, "jobs.dead") == ["max_deliveries: signal 9"]
+    server("queue", "delete", "jobs", "--yes")
+    server("queue", "delete", "jobs.dead", "--yes")
 
 
 def test_exit_code_65_goes_to_the_dead_letters_at_once(
@@ -137,12 +156,49 @@ def test_exit_code_65_goes_to_the_dead_letters_at_once(
 def test_without_dead_letters_65_is_a_failure_like_others(
     fsmq: Command, worker: Callable[..., Worker]
 ) -> None:
-    fsmq("config", "jobs", "max_deliveries=default", "dead_letter_queue=default")
+    fsmq("queue", "config", "jobs", "max_deliveries=default", "dead_letter_queue=default")
     fsmq("put", "jobs", "--body=x")
     told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-max=2h"))
     assert "cannot be buried" in told
     assert "again in 3600 s" in told
-    eventually(lambda: fsmq.counts("jobs") == {"in_flight": 1})
+    eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_command_that_cannot_be_run_ends_the_worker(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path, code: int
+) -> None:
+    fsmq("put", "jobs", "--lines", stdin=b"a\nb\nc\n")
+    (tmp_path / "plain").touch(mode=0o600)
+    command = "./plain" if code == 126 else "./not-there"
+    told = settled(worker(command, "--concurrency=2"), 78)
+    assert f"fsmq: the command cannot be run: exit code {code}, it is not " in told
+    assert fsmq.counts("jobs") == {"ready": 3}
+    assert {m["deliveries"] for m in fsmq.lines("peek", "jobs", "--count=3")} == {0}
+
+
+def test_a_command_that_cannot_be_run_ends_the_worker_of_a_server(
+    suite: Suite, worker: Callable[..., Worker]
+) -> None:
+    server = Command(suite.url)
+    server("put", "jobs", "--create", "--body=x")
+    assert "exit code 127" in settled(worker("./not-there", at=suite.url), 78)
+    eventually(lambda: server.counts("jobs") == {"ready": 1})
+    server("queue", "purge", "jobs", "--yes")
+
+
+@pytest.mark.parametrize("options", [["--exec", "true", "--visibility=9"], ["--wait=9"]])
+def test_a_server_that_cannot_be_reached_is_told_at_once(options: list[str]) -> None:
+    at = "http://127.0.0.1:1"
+    process = subprocess.Popen(
+        [*FSMQ, "get", "jobs", *options], env=environment(FSMQ_AT=at), stderr=subprocess.PIPE
+    )
+    try:
+        told = line_told(process).decode()
+        assert told == f"fsmq: cannot connect, trying again: {at}: Connection refused\n"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_so_many_run_at_a_time(
@@ -221,6 +277,21 @@ def test_a_stop_lets_the_command_finish(
     assert fsmq.lines("get", "jobs")[0]["body"] == "b"
 
 
+def test_a_signal_that_is_sent_twice_at_once_is_one(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """As `timeout` does: to the program, and to its group."""
+    os.mkfifo(tmp_path / "gate")
+    fsmq("put", "jobs", "--body=x")
+    process = worker("touch started; read go < gate; touch done")
+    eventually((tmp_path / "started").exists)
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+    (tmp_path / "gate").write_text("go\n")
+    settled(process)
+    assert (tmp_path / "done").exists()
+
+
 def test_a_second_signal_ends_the_command_and_gives_back(
     fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
 ) -> None:
@@ -229,7 +300,7 @@ def test_a_second_signal_ends_the_command_and_gives_back(
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
     assert b"a second signal ends it" in line_told(process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     settled(process, 130)
     eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
 
@@ -244,7 +315,7 @@ def test_signals_are_heeded_as_soon_as_a_command_has_begun(
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
     assert b"a second signal ends it" in line_told(process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     (tmp_path / "begun").write_text("")
     settled(process, 130)
     eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
@@ -273,7 +344,7 @@ def test_a_worker_ends_when_its_queue_is_deleted(
     started = time.monotonic()
     fsmq("put", "jobs", "--body=x")
     eventually(lambda: fsmq.counts("jobs") == {})
-    fsmq("delete", "jobs", "-y")
+    fsmq("queue", "delete", "jobs", "-y")
     assert "there is no queue named 'jobs'" in settled(process, 3)
     assert time.monotonic() - started < 30
 
@@ -281,7 +352,7 @@ def test_a_worker_ends_when_its_queue_is_deleted(
 def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as suite:
         command = Command(suite.url)
-        command("create", "jobs")
+        command("queue", "create", "jobs")
         process = subprocess.Popen(
             [
                 *FSMQ,
@@ -356,8 +427,8 @@ def test_what_becomes_of_a_message_is_done_in_its_queue(several: Command) -> Non
         "get", "high,low,t*", "--exec", exits, "--count", "9", "-c", "9", "--backoff", "1h"
     )
     assert b"buried" in done.stderr
-    # In flight until they are ready again; what a server has counted may be a little older.
-    left = {"high": {}, "tenant-a": {}, "low": {"in_flight": 3}, "dead": {"ready": 3}}
+    # What a server has counted may be a little older.
+    left = {"high": {}, "tenant-a": {}, "low": {"delayed": 3}, "dead": {"ready": 3}}
     eventually(lambda: {queue: several.counts(queue) for queue in left} == left)
 
 

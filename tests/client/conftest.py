@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsmq import AsyncClient, Client
+from fsmq import AsyncClient, Client, Spool
 from tests.client.proxy import Proxy
 from tests.harness.suite import Suite
 
@@ -78,3 +79,14 @@ def proxy(suite: Suite) -> Any:
 def far(make: Make, proxy: Proxy, queue: str) -> Any:
     """The test's own queue, seen through the proxy."""
     return make(proxy.url).queue(queue)
+
+
+@pytest.fixture(params=["library", "client"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
+    """The library, or the client from whose code the one for threads is made."""
+    if request.param == "library":
+        with Spool(tmp_path / "mq") as spool:
+            yield spool
+    else:
+        async with AsyncClient(suite.url) as client:
+            yield client

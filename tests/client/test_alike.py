@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ from fsmq.client._sync.topic import ClientTopic
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log
 from fsmq.spool.schedules.schedule import Schedule
-from tests.harness.suite import Suite, eventually_on_loop
+from tests.harness.suite import eventually_on_loop
 
 WAIT_S = 20.0
 
@@ -59,17 +58,6 @@ async def inside(context: Any) -> AsyncIterator[Any]:
     else:
         with context as entered:
             yield entered
-
-
-@pytest.fixture(params=["library", "client"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
-    """The library, or the client from whose code the one for threads is made."""
-    if request.param == "library":
-        with Spool(tmp_path / "mq") as spool:
-            yield spool
-    else:
-        async with AsyncClient(suite.url) as client:
-            yield client
 
 
 @pytest.fixture
@@ -203,7 +191,7 @@ FOR_PROGRAMS = {
         "end_poison",
         "delete_if_unused",
     },
-    Schedule: {"change"},
+    Schedule: {"change", "replace"},
 }
 
 

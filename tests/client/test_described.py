@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from fsmq import Queue, Spool, Topic
 from fsmq.http.describe import Operation, Parameter, QueryParameter
 from fsmq.http.problems import PROBLEM_TYPES, HttpError
-from fsmq.spool import Channel, Log, Schedule
+from fsmq.spool import Channel, Log, Message, NewMessage, Schedule
 from fsmq.spool._sync.selection import Selection
 from fsmq.spool.indexed import Indexed
 from tests.harness.described import (
@@ -24,6 +25,8 @@ from tests.harness.described import (
     OTHER_DEFAULTS,
     OVER_HTTP_ONLY,
     Method,
+    json_body,
+    ranges_of,
     routes_by_id,
 )
 from tests.harness.suite import HOME
@@ -105,9 +108,35 @@ def test_a_method_takes_what_its_route_takes(row: Row) -> None:
         assert (default or None) == (expected or None), here
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.method.name)
+def test_a_method_takes_the_members_of_a_body_with_their_defaults(row: Row) -> None:
+    taken = inspect.signature(row.function).parameters
+    for name, schema in json_body(row.operation).get("properties", {}).items():
+        if name not in taken or taken[name].default is inspect.Parameter.empty:
+            continue
+        assert (taken[name].default or None) == (schema.get("default") or None), name
+
+
+def test_messages_and_schedules_have_the_members_of_their_bodies() -> None:
+    body = {
+        name: json_body(routes_by_id()[name].operation) for name in ("batch", "define_schedule")
+    }
+    of_batch = body["batch"]["items"]["properties"].keys()
+    assert of_batch - {"body_base64"} == {one.name for one in fields(NewMessage)}
+    taken = inspect.signature(Schedule.define).parameters.keys() - {"self"}
+    assert body["define_schedule"]["properties"].keys() - {"body_base64"} == taken
+
+
+@pytest.mark.parametrize("of", [NewMessage, Message])
+def test_ranges_in_the_docstrings_of_messages_are_those_of_a_put(of: type) -> None:
+    schemas = [one.schema for one in routes_by_id()["post"].operation.parameters]
+    ranges = {one for schema in schemas for one in ranges_of(schema)}
+    assert set(told(inspect.getdoc(of) or "")) <= ranges
+
+
 def told(text: str) -> Iterator[tuple[float, float]]:
     """The ranges in a text, such as ``1 to 1000``."""
-    for low, high in re.findall(r"\b([\d.]+)(?: \(\w+\))? to ([\d.]*\d)", text):
+    for low, high in re.findall(r"\b([\d.]+)(?: \([\w ]+\))? to ([\d.]*\d)", text):
         yield float(low), float(high)
 
 
@@ -127,7 +156,7 @@ def named(of: type, name: str) -> set[str]:
         for word in re.findall(r"\w+", part.partition("\n\n")[0])
         if word in {error.__name__ for error in ERRORS.values()}
     }
-    for other in re.findall(r"(?:therwise|Raises) as ``(\w+)``", text):
+    for other in re.findall(r"(?:therwise|Raises|Raises the same) as ``(\w+)``", text):
         found |= named(of, other)
     return found
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,17 +35,6 @@ async def listed(iterator: Any) -> list[Any]:
     if hasattr(iterator, "__aiter__"):
         return [one async for one in iterator]
     return list(iterator)
-
-
-@pytest.fixture(params=["library", "client"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
-    """The library, or the client from whose code the one for threads is made."""
-    if request.param == "library":
-        with Spool(tmp_path / "mq") as spool:
-            yield spool
-    else:
-        async with AsyncClient(suite.url) as client:
-            yield client
 
 
 @pytest.fixture

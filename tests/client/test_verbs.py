@@ -214,7 +214,7 @@ def refused(queue: Any) -> list[tuple[type[FsmqError], Any]]:
         (InvalidValue, lambda: queue.put(b"", delay=-1)),
         (InvalidValue, lambda: queue.put(b"", ttl=float("nan"))),
         (InvalidValue, lambda: queue.put(b"", id="a/b")),
-        (InvalidValue, lambda: queue.put(b"", id="plain", priority=1)),
+        (InvalidValue, lambda: queue.put(b"", id="p01.@plain@")),
         (InvalidValue, lambda: queue.put(b"", content_type="a\nb")),
         (InvalidValue, lambda: queue.put(b"", attributes={"a b": ""})),
         (InvalidValue, lambda: queue.put(b"", attributes={"a": "b\r\nX-Evil: 1"})),

@@ -60,14 +60,14 @@ class FailingDisk(Disk):
         run("mount", "-t", "tmpfs", "-o", f"size={_SIZE + _ROOM}", "tmpfs", self._store)
         with self._image.open("wb") as image:
             image.truncate(_SIZE)
-            run("mkfs.ext4", "-q", "-F", "-b", str(_PAGE), "-J", "size=4", "-N", "20000",
+            # Where ext4 could not write its own tables it must not go on, or it may lose folders.
+            run("mkfs.ext4", "-q", "-F", "-e", "remount-ro", "-b", str(_PAGE), "-J", "size=4",
+                "-N", "20000",
                 "-E", "lazy_itable_init=0,lazy_journal_init=0", self._image)  # fmt: skip
             os.posix_fallocate(image.fileno(), 0, _SIZE)  # mkfs leaves holes where zeros are
 
     def mount(self) -> None:
         super().mount()
-        # Where ext4 could not write its own tables it must not go on, or it may lose folders.
-        run("mount", "-o", "remount,errors=remount-ro", self.place)
         device = Path(run("findmnt", "--noheadings", "--output=SOURCE", self.place).strip()).name
         # Of several pages at once the first may find room: the loop device takes that for success.
         Path("/sys/block", device, "queue/max_sectors_kb").write_text(str(_PAGE // 1024))

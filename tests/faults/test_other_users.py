@@ -16,7 +16,7 @@ from fsmq.spool import Spool
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.records.alive import look
+from fsmq.spool.records.alive import find_alive
 from tests.faults.inject import cpu_s
 from tests.faults.left import leave_work
 from tests.harness.suite import Suite, eventually
@@ -144,7 +144,7 @@ def test_what_is_anothers_keeps_nothing_from_being_finished(root: Path) -> None:
         assert bodies == [b"posted", b"staged", b"whole"]
         assert fetch(suite, "to").body == b"moved"
         tree = Tree(root)
-        found = look(tree, patience=30)
+        found = find_alive(tree, patience=30)
         tree.close()
         assert found.mover is not None
         assert found.reaper is not None

@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,12 @@ from fsmq import Client
 from tests.harness.forkserver import environment
 from tests.harness.rounds import part_of
 from tests.harness.suite import HOME, Suite, eventually
+from tests.http.stock import Stored
 
 LIMITS = Path("/proc/sys/user")
 INSTANCES, WATCHES = "max_inotify_instances", "max_inotify_watches"
+# What a machine with other work may add to a listing.
+SLACK_S = 10.0
 PROGRAMS = ("mq", "mover", "reaper")
 
 
@@ -170,6 +175,69 @@ def test_what_is_used_up_while_they_run_and_given_back(root: Path) -> None:
         assert fell(suite) == []
 
 
+def watches(suite: Suite) -> int:
+    """How many watches the programs have."""
+    found = 0
+    for name in PROGRAMS:
+        for info in Path(f"/proc/{suite[name].pid}/fdinfo").iterdir():
+            with suppress(OSError):
+                found += info.read_text().count("inotify wd:")
+    return found
+
+
+def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
+    """Each gets its messages: by events at once, or by the next listing; it is said once."""
+    interval = 4.0
+    with (
+        suite_with(root, f"--poll-interval={interval}", **{WATCHES: 1000}) as suite,
+        Client(suite.url) as client,
+    ):
+
+        def arrives_after(name: str) -> float:
+            """How long what a shell puts there takes to reach one that waits for it."""
+            queue = client.queue(name)
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(queue.claim, wait=20)
+                eventually(lambda: waits(suite) == 1)
+                started = time.monotonic()
+                Stored(b"x").place(root / "queues" / name)
+                [message] = waiting.result()
+                took = time.monotonic() - started
+            queue.ack(message)
+            return took
+
+        def reported() -> list[dict[str, Any]]:
+            told = (event for event in suite.logs("mq"))
+            return [event for event in told if event["event"].startswith("folders cannot")]
+
+        for name in ("one", "two"):
+            client.create_queue(name)
+            arrives_after(name)
+        # There is room for none but those that there are.
+        eventually(lambda: len({watches(suite) for _ in range(3)}) == 1)
+        lower(suite["mq"].pid, **{WATCHES: watches(suite)})
+        assert reported() == []
+        later = ("three", "four", "five")
+        for name in later:
+            client.create_queue(name)
+            assert arrives_after(name) < interval + SLACK_S
+        for name in ("one", "two"):
+            assert min(arrives_after(name) for _ in range(3)) < interval / 4, "by events, still"
+        eventually(
+            lambda: ready(suite) == {"ready": True, "short": ["fs.inotify.max_user_watches"]}
+        )
+        assert len(reported()) == 1
+        lower(suite["mq"].pid, **{WATCHES: 1000})
+        eventually(lambda: min(map(arrives_after, later)) < interval / 4, patience=60)
+        assert len(reported()) == 1
+        assert fell(suite) == []
+
+
+def waits(suite: Suite) -> int:
+    with urllib.request.urlopen(f"{suite.url}/_cluster", timeout=30) as answer:
+        return int(json.load(answer)["waiting"])
+
+
 def test_it_is_refused_to_those_who_demand_events(root: Path) -> None:
     command = [*limited(**{INSTANCES: 0}), sys.executable, "-m"]
     for program in ("mq", "mover", "reaper"):
@@ -203,14 +271,14 @@ def test_every_verb_works_on_the_folder(root: Path, kind: str) -> None:
     limit = f"fs.inotify.{kind.replace('inotify_', 'user_')}"
     fsmq("put", "jobs", "--create", "--body", "one")
     fsmq("put", "jobs", "--body", "two", "--delay", "200ms")
-    assert "jobs" in fsmq("ls")
+    assert "jobs" in fsmq("queue", "list")
     assert "one" in fsmq("get", "jobs", "--wait=20", "--ack")
     waited = fsmq("get", "jobs", "--wait=20", "--ack")
     assert "two" in waited
     assert waited.count(limit) == 1
     assert limit in fsmq("top", "--once", "--interval=100ms")
     assert limit in fsmq("doctor", code=1)
-    fsmq("purge", "jobs", "--yes")
+    fsmq("queue", "purge", "jobs", "--yes")
 
 
 @pytest.mark.parametrize("kind", [INSTANCES, WATCHES])

@@ -35,32 +35,34 @@ MUTATING: tuple[str, ...] = (
     "fdatasync",
 )
 # With which a process sees what others do.
-LOOKING = ("stat", "fstat", "listdir", "scandir", "getxattr")
-_LOCKS = ((fcntl, "flock"),)
+LOOKING = ("stat", "fstat", "access", "listdir", "scandir", "getxattr", "read", "pread")
+_LOCKS = ((fcntl, "flock"), (fcntl, "fcntl"))
 _METHODS = ((Tree, "_rename2"), (Syncer, "_syncfs"), (Events, "watch"))
 
 FULL = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-# What each call may fail with. A rename that an NFS server has done before it was started again is
-# told as ENOENT.
+# What each call may fail with. A filesystem that copies what it changes needs room to remove a name
+# or set a time, too. What an NFS server has done before it was started again is told as ENOENT; it
+# has no renameat2.
 ERRORS: dict[str, tuple[int, ...]] = {
     "open": (*FULL, errno.EMFILE),
     "write": FULL,
     "pwrite": FULL,
-    "ftruncate": (errno.EIO,),
+    "ftruncate": FULL,
     "fsync": FULL,
     "fdatasync": FULL,
     "_syncfs": FULL,
-    "utime": (errno.EIO,),
+    "utime": FULL,
     "setxattr": FULL,
-    "removexattr": (errno.EIO,),
+    "removexattr": FULL,
     "link": (*FULL, errno.EMLINK),
-    "unlink": (errno.EIO,),
-    "rmdir": (errno.EIO,),
+    "unlink": (*FULL, errno.ENOENT),
+    "rmdir": (*FULL, errno.ENOENT),
     "mkdir": FULL,
     "rename": (*FULL, errno.ENOENT),
     "_rename2": FULL,
     "watch": (errno.ENOSPC,),
 }
+_WHEN_GONE = ("unlink", "rmdir")  # only then these are told ENOENT
 
 # Told the name of a call and its arguments before it is made. It may raise an OSError in its place,
 # or return one that is raised when it was made.
@@ -88,13 +90,16 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
     def watched(*arguments: Any, **named: Any) -> Any:
         if name == "open" and not looks and not arguments[1] & os.O_CREAT:
             return call(*arguments, **named)
-        error = see(name, arguments)
-        if error is None:
-            return call(*arguments, **named)
-        if name == "_rename2":  # it answers with the number of its error
-            return call(*arguments, **named) or error.errno
-        call(*arguments, **named)
-        raise error
+        try:
+            error = see(name, arguments)
+            made = call(*arguments, **named)
+            if error is not None and not (made and name == "_rename2"):
+                raise error
+        except OSError as failed:
+            if name != "_rename2":
+                raise
+            return failed.errno  # it answers with the number of its error
+        return made
 
     return watched
 
@@ -133,8 +138,9 @@ def failing(which: int, *, is_done: bool = False) -> See:
 
     def fail(name: str, arguments: tuple[Any, ...]) -> OSError | None:
         errors = ERRORS.get(name, (errno.EIO,))
-        error = OSError(errors[which % len(errors)], os.strerror(errors[which % len(errors)]))
-        if is_done:
+        code = errors[which % len(errors)]
+        error = OSError(code, os.strerror(code))
+        if is_done or (code == errno.ENOENT and name in _WHEN_GONE):
             return error
         raise error
 

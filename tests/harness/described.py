@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fsmq.http.describe import JSON, Component, Operation
 from fsmq.http.native.dialect import NativeDialect
 from fsmq.http.routing.router import Route
 from fsmq.http.service.service import Service
@@ -40,6 +41,29 @@ def native_routes() -> Sequence[Route]:
 def routes_by_id() -> Mapping[str, Route]:
     """The routes by the ids of their operations."""
     return {route.operation.id: route for route in native_routes() if route.method != "HEAD"}
+
+
+def json_body(operation: Operation) -> Mapping[str, Any]:
+    """The schema of the body of a request in JSON; empty where there is none."""
+    schema = {} if operation.body is None else operation.body.content.get(JSON, {})
+    return schema.schema if isinstance(schema, Component) else schema
+
+
+def ranges_of(schema: Any) -> Iterator[tuple[float, float]]:
+    """All ranges that a schema has, of numbers, lengths and sizes."""
+    if isinstance(schema, Component):
+        schema = schema.schema
+    if isinstance(schema, Mapping):
+        for low, high in _RANGES:
+            if high in schema:
+                yield schema.get(low, 0), schema[high]
+        schema = list(schema.values())
+    if isinstance(schema, list | tuple):
+        for one in schema:
+            yield from ranges_of(one)
+
+
+_RANGES = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 
 
 class Method(NamedTuple):
@@ -242,12 +266,16 @@ class Command(NamedTuple):
 _CLAIM_OPTION = {"X-Message-Claim": "--claim"}
 _OF_PUT = dict.fromkeys(("delay", "priority", "ttl", "group", "dedup_id"), "")
 COMMANDS: Mapping[str, Sequence[Command]] = {
-    "list_queues": [Command("ls")],
-    "show_queue": [Command("stat")],
-    "create_queue": [Command("create", {})],  # the settings index=true, fifo=true
-    "configure_queue": [Command("config", {}), Command("pause", {}), Command("resume", {})],
-    "delete_queue": [Command("delete")],
-    "purge": [Command("purge")],
+    "list_queues": [Command("queue list")],
+    "show_queue": [Command("queue show")],
+    "create_queue": [Command("queue create", {})],  # the settings index=true, fifo=true
+    "configure_queue": [
+        Command("queue config", {}),
+        Command("queue pause", {}),
+        Command("queue resume", {}),
+    ],
+    "delete_queue": [Command("queue delete")],
+    "purge": [Command("queue purge")],
     "post": [Command("put", {**_OF_PUT, "id": ""})],
     "batch": [Command("put")],
     "claim": [Command("get", others="count")],
@@ -279,35 +307,39 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "show_message": [Command("peek", {})],
     "find": [Command("find")],
     "life": [Command("life", {})],  # it reads to the end
-    "history": [Command("history", {"queue": "queue", "step": ""}, others="step")],
+    "history": [Command("queue history", {"queue": "queue", "step": ""}, others="step")],
     "cluster": [Command("cluster", {})],
     "move": [Command("mv", {"to": "target", "in_flight": "", "rate": ""})],
     "redrive": [Command("redrive")],
-    "list_moves": [Command("moves")],
-    "show_move": [Command("moves", {})],
-    "stop_move": [Command("moves", {})],
-    "list_topics": [Command("topic ls")],
-    "show_topic": [Command("topic ls")],
+    "list_moves": [Command("move list")],
+    "show_move": [Command("move list", {})],
+    "stop_move": [Command("move stop", {})],
+    "list_topics": [Command("topic list")],
+    "show_topic": [Command("topic show")],
     "create_topic": [Command("topic create")],
     "delete_topic": [Command("topic delete")],
-    "subscribe": [Command("subscribe")],
-    "unsubscribe": [Command("unsubscribe")],
-    "subscribe_log": [Command("subscribe")],
-    "unsubscribe_log": [Command("unsubscribe")],
-    "publish": [Command("publish", _OF_PUT, others="delay")],  # of several queues
-    "list_logs": [Command("logs")],
-    "show_log": [Command("log")],
-    "create_log": [Command("log")],
-    "configure_log": [Command("log", {})],
-    "delete_log": [Command("log")],
-    "publish_to_log": [Command("publish", {"id": "", "X-Message-Key": "--key"})],
-    "publish_many_to_log": [Command("publish")],
-    "read_log": [Command("read", {"from": "", "count": ""}, others="count")],
-    "show_channel": [Command("channel")],
-    "create_channel": [Command("channel", {"from": ""})],
-    "configure_channel": [Command("channel", {})],
-    "delete_channel": [Command("channel")],
-    "seek": [Command("channel", {"to": "--seek"})],
+    "subscribe": [Command("topic subscribe")],
+    "unsubscribe": [Command("topic unsubscribe")],
+    "subscribe_log": [Command("topic subscribe")],
+    "unsubscribe_log": [Command("topic unsubscribe")],
+    "publish": [Command("topic publish", _OF_PUT, others="delay")],  # of several queues
+    "list_logs": [Command("log list")],
+    "show_log": [Command("log show")],
+    "create_log": [Command("log create")],
+    "configure_log": [Command("log config", {})],
+    "delete_log": [Command("log delete")],
+    "publish_to_log": [Command("log publish", {"id": "", "X-Message-Key": "--key"})],
+    "publish_many_to_log": [Command("log publish")],
+    "read_log": [Command("log read", {"from": "", "count": ""}, others="count")],
+    "show_channel": [Command("channel show")],
+    "create_channel": [Command("channel create", {"from": ""})],
+    "configure_channel": [
+        Command("channel config", {}),
+        Command("channel pause", {}),
+        Command("channel resume", {}),
+    ],
+    "delete_channel": [Command("channel delete")],
+    "seek": [Command("channel seek", {"to": "place"})],
     "claim_from_channel": [Command("get", others="count")],
     "done": [Command("ack")],
     "change_of_channel": [
@@ -316,11 +348,11 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
         Command("bury", {"reason": ""}),
     ],
     "done_one": [Command("ack", {})],
-    "list_schedules": [Command("schedule ls")],
+    "list_schedules": [Command("schedule list")],
     "show_schedule": [Command("schedule show")],
-    "define_schedule": [Command("schedule add")],
+    "define_schedule": [Command("schedule create")],
     "configure_schedule": [Command("schedule pause", {}), Command("schedule resume", {})],
-    "delete_schedule": [Command("schedule rm")],
+    "delete_schedule": [Command("schedule delete")],
     "next_of_schedule": [Command("schedule next")],
     "run_schedule": [Command("schedule run")],
     # Of programs, for dyno-queues.

@@ -11,7 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fsmq.cli import grammar
+from fsmq.cli.failures import Exit
 from fsmq.http.describe import Parameter, QueryParameter
+from fsmq.http.guard.keys import LETS, RIGHTS
+from fsmq.spool.layout import settings as of_queues
+from fsmq.spool.layout.settings_base import REQUIRED, Setting
+from fsmq.spool.schedules import schedule_settings as of_schedules
+from fsmq.spool.worker import handlers as of_workers
 from tests.harness.described import METHODS, native_routes, routes_by_id
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -20,10 +27,10 @@ Row = Sequence[str]
 _PLAIN = ("Spool", "Queue")
 
 
-def parameters(heading: str) -> Iterable[Row]:
+def parameters(heading: str, names: Sequence[str]) -> Iterable[Row]:
     """What the request takes under whose heading a table stands."""
     for method, pattern, operation, _ in native_routes():
-        if heading.startswith(f"`{method} {pattern}`"):
+        if heading == f"`{method} {pattern}`":
             yield from (_parameter(one) for one in operation.parameters if one.place == "query")
 
 
@@ -36,7 +43,7 @@ def _parameter(one: Parameter) -> Row:
     return (f"`{one.name}`", values, "required" if one.required else default, one.description)
 
 
-def rights(heading: str) -> Iterable[Row]:
+def rights(heading: str, names: Sequence[str]) -> Iterable[Row]:
     """Which requests need which right."""
     of: dict[str, list[str]] = {}
     for method, pattern, _, need in native_routes():
@@ -53,7 +60,7 @@ def _right(need: str) -> str:
     return name if right == "any" else name.replace("any right", f"`{right}`")
 
 
-def retries(heading: str) -> Iterable[Row]:
+def retries(heading: str, names: Sequence[str]) -> Iterable[Row]:
     """What a second try of each method finds."""
     of: dict[str, dict[str, None]] = {}
     for name, methods in METHODS.items():
@@ -67,9 +74,85 @@ def _shown(name: str) -> str:
     return f"`{method}`" if of in _PLAIN else f"`{of.lower()}.{method}`"
 
 
-TABLES: Mapping[Row, Callable[[str], Iterable[Row]]] = {
+_SETTINGS = {
+    "`PATCH /{queue}`": of_queues.SETTINGS,
+    "`GET /_schedules`": of_schedules.SETTINGS,
+    "Workers": of_workers.OPTIONS,
+}
+
+
+def settings(heading: str, names: Sequence[str]) -> Iterable[Row]:
+    """What belongs to a queue, a schedule or a worker."""
+    for name, one in _SETTINGS[heading].items():
+        kind = one.kind
+        values = (kind.limits or kind.expected).replace(str(2**40), "2^40")
+        null = ", null" if one.null else ""
+        yield (f"`{name}`", kind.unit, values + null, _default(one), one.means)
+
+
+def _default(one: Setting) -> str:
+    match one.default:
+        case None:
+            return one.null
+        case bool() as default:
+            return str(default).lower()
+        case float() | int() as default:
+            return f"{default:g}" if default < 1 else f"{default:.0f}"
+        case str() as default:
+            return default
+        case default:
+            return "required" if default is REQUIRED else "empty"
+
+
+def for_people(value: object, unit: str) -> str:
+    """A default as pages have it."""
+    if unit == "bytes" and isinstance(value, int):
+        return next(f"{value // n} {u}" for n, u in _SIZES if value % n == 0)
+    if unit == "seconds" and isinstance(value, float):
+        days = value / 86_400
+        return (
+            f"{days:g} days" if days > 3 else f"{value / 3600:g} h" if days > 1 else f"{value:g} s"
+        )
+    return f"`{value}`" if isinstance(value, str) else str(value)
+
+
+_SIZES = [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes")]
+
+
+def exit_codes(heading: str, names: Sequence[str]) -> Iterable[Row]:
+    """What the exit codes of the command mean."""
+    return [(str(int(code)), code.meaning) for code in Exit]
+
+
+def lets(heading: str, names: Sequence[str]) -> Iterable[Row]:
+    """What each right lets a key do."""
+    any_of_them = ("any of them", "see the queue: its name in listings, counts, settings")
+    return [*((f"`{right}`", LETS[right]) for right in RIGHTS), any_of_them]
+
+
+def nouns(heading: str, names: Sequence[str]) -> Iterable[Row]:
+    """The commands of `fsmq` that have verbs below them."""
+    for commands in grammar.COMMANDS.values():
+        for name, one in commands.items():
+            if isinstance(one, grammar.Noun):
+                yield (f"`{name}`", ", ".join(f"`{verb}`" for verb in one.verbs))
+
+
+def older_forms(heading: str, names: Sequence[str]) -> Iterable[Row]:
+    """What was typed before, each followed by its options, and what is typed now."""
+    for form, by_option in grammar.OLDER.items():
+        typed = {option: f"`{form} {option}`".replace(" `", "`") for option in by_option}
+        yield (", ".join(typed.values()), ", ".join(f"`{now}`" for now in by_option.values()))
+
+
+TABLES: Mapping[Row, Callable[[str, Sequence[str]], Iterable[Row]]] = {
     ("parameter", "values", "default", "meaning"): parameters,
+    ("setting", "unit", "range", "default", "meaning"): settings,
+    ("exit code", "meaning"): exit_codes,
+    ("noun", "verbs"): nouns,
+    ("older form", "now"): older_forms,
     ("needed", "requests"): rights,
+    ("right", "lets a key"): lets,
     ("verb", "when an earlier try may have been carried out"): retries,
 }
 
@@ -77,13 +160,40 @@ TABLES: Mapping[Row, Callable[[str], Iterable[Row]]] = {
 def made(text: str) -> str:
     """A page with its tables as they are to be."""
     for heads, rows in TABLES.items():
-        first = f"{_line(heads)}\n{_line(['---'] * len(heads))}\n"
-        before, *parts = re.split(f"^{re.escape(first)}(?:\\|.*\\n)*", text, flags=re.M)
-        for part in parts:
-            heading = before.rpartition("\n### ")[2]
-            before += first + "".join(f"{_line(row)}\n" for row in rows(heading)) + part
-        text = before
+        text = _table(heads).sub(
+            lambda found, heads=heads, rows=rows: (
+                _first(heads)  # type: ignore[misc]
+                + "".join(
+                    f"{_line(row)}\n"
+                    for row in rows(_heading(found), [row[0] for row in _rows(found)])
+                )
+            ),
+            text,
+        )
     return text
+
+
+def told(page: str, heads: Row, which: int = 0) -> Sequence[Row]:
+    """The rows of a page's table, or of another one of these heads."""
+    return _rows(list(_table(heads).finditer((DOCS / page).read_text()))[which])
+
+
+def _first(heads: Row) -> str:
+    return f"{_line(heads)}\n{_line(['---'] * len(heads))}\n"
+
+
+def _table(heads: Row) -> re.Pattern[str]:
+    return re.compile(f"^{re.escape(_first(heads))}(?P<rows>(?:\\|.*\\n)*)", re.M)
+
+
+def _rows(found: re.Match[str]) -> Sequence[Row]:
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in found["rows"].splitlines()]
+
+
+def _heading(found: re.Match[str]) -> str:
+    """What stands above a table, without what explains it."""
+    last = re.findall(r"^##+ (.*)$", found.string[: found.start()], re.M)[-1]
+    return str(last)
 
 
 def _line(cells: Row) -> str:

@@ -16,6 +16,7 @@ import click
 
 import fsmq
 from fsmq.cli import main
+from fsmq.cli.grammar import OLDER, SYNONYMS
 from fsmq.daemons.settings.settings import SETTINGS
 from fsmq.http.describe import Component, Operation
 from fsmq.http.guard.keys import RIGHTS
@@ -118,6 +119,13 @@ def commands() -> frozenset[str]:
     for setting in SETTINGS:
         found.update((f"--{setting.name}", f"--no-{setting.name}", setting.variable))
     return frozenset(found)
+
+
+@cache
+def older() -> frozenset[str]:
+    """What older forms of commands consist of."""
+    words = " ".join(" ".join((form, *by_option)) for form, by_option in OLDER.items())
+    return frozenset({*SYNONYMS, *filter(str.islower, words.split()), "--backoff-limit"})
 
 
 @cache

@@ -1,9 +1,9 @@
 """The documentation's examples, as they stand: read out of a page, run in order, compared.
 
 - Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
-  that keeps its variables, in an empty folder. The root, ``/tmp/mq`` or ``/var/lib/fsmq``, a second
-  root, ``/srv/fsmq``, and the port ``8080`` are replaced by those of the test's own.
-- A real suite runs on that root, unless the page starts one itself (``fsmq up``).
+  that keeps its variables, in an empty folder. The root, ``/tmp/mq`` or ``/var/lib/fsmq``, and the
+  port ``8080`` are replaced by those of the test's own.
+- A real suite runs on that root, unless a block that runs starts one itself (``fsmq up``).
 - A command has to succeed. Lines that begin with ``# -> `` show what the command before them
   prints, all of it; ``…`` stands for anything, and as a line for any lines, or none. Without them
   it may print what it likes.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NOT_RUN = "# not run by a test: "
 SHOWN = "# -> "
-_DOCUMENTED_ROOTS = {"/tmp/mq": "mq", "/var/lib/fsmq": "mq", "/srv/fsmq": "other"}
+_DOCUMENTED_ROOTS = {"/tmp/mq": "mq", "/var/lib/fsmq": "mq"}
 _DOCUMENTED_PORT = "8080"
 _END = "-- end of a command --"
 # Words alone, the first of them the program's, and some in quotes: that is whole.
@@ -152,7 +152,7 @@ class Reader:
         self._root = folder / "mq"
         self._suite: Suite | None = None
         self._holder: socket.socket | None = None
-        starts_it = any("fsmq up" in line for block in blocks(page) for line in block.lines)
+        starts_it = any("fsmq up" in line for block in blocks(page) for line in block.run)
         if starts_it:
             self._holder, self._port = held()
         else:

@@ -44,6 +44,7 @@ WHERE_CHANGED = {
     "tests/spool/test_log_model.py": ("fsmq/spool/log/",),
     "tests/stories/": _KERNEL,
     "tests/test_benchmarks.py": ("benchmarks/",),
+    "tests/test_dist.py": ("packaging/", "pyproject.toml", "README.md"),
     "tests/test_schemathesis.py": ("fsmq/http/",),
     "tests/test_website.py": ("docs/", "website/", "zensical.toml"),
     "tests/pipeline/": ("fsmq/pipeline/", "fsmq/cli/pipeline/", "fsmq/spool/layout/"),

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import gzip
 import random
+import select
 import socket
 import ssl
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.spool import Spool
+from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.http.stock import Stored
 
 MIB = 1024 * 1024
 # More than aiohttp and the kernel keep of what nobody reads; little enough to be sent often.
 BODY_BYTES = 2 * MIB
+# For how long a client takes its time; servers of tests wait less.
+PATIENCE_MS = 5000
 JSON = "application/json"
+EVENTS = "application/cloudevents-batch+json"
 _NAMES = {
     "queue": "q",
     "topic": "t",
@@ -90,7 +96,7 @@ def with_bodies(served: Mapping[str, Any]) -> list[Asked]:
                 kind = JSON if JSON in kinds else "application/octet-stream"
                 found.append(Asked(method.upper(), path.format(**_NAMES), {"Content-Type": kind}))
     form = "application/x-www-form-urlencoded"
-    browser = {"Origin": "http://localhost", "Content-Type": form}
+    browser = {"Sec-Fetch-Site": "same-origin", "Content-Type": form}
     multipart = "multipart/form-data; boundary=b"
     amazon = {"Content-Type": "application/x-amz-json-1.0"}
     return [
@@ -105,16 +111,40 @@ def with_bodies(served: Mapping[str, Any]) -> list[Asked]:
     ]
 
 
-# With messages of some megabytes in each of these queues, and in the log.
+_PAGE = {"Sec-Fetch-Site": "same-origin"}
+_RECEIVE = "Action=ReceiveMessage&MaxNumberOfMessages=10&VisibilityTimeout=0&Version=2012-11-05"
+# Every kind of answer that can be large: with messages of some megabytes in each of these queues
+# and in the log, many small ones, and many names.
 WITH_ANSWERS = [
     Asked("GET", "/q/messages?visibility=0", {}, True),
     Asked("GET", "/q/messages?visibility=0", {"X-Other": "not for the fast path"}, True),
-    Asked("GET", "/q/messages?visibility=0&json=true", {}, True),
+    Asked("GET", "/q/messages?visibility=0", {"Accept": "application/json"}, True),
     Asked("GET", "/q/messages?visibility=0&count=2", {}, True),
-    Asked("GET", "/q/peek?count=2", {}, True),
-    Asked("GET", "/queue/1/e/peek?limit=2", {}, True),
+    Asked("GET", "/q/messages?visibility=0&count=2", {"Accept": EVENTS}, True),
+    Asked("GET", "/_claim?queues=q,e&visibility=0&count=2", {}, True),
+    Asked("GET", "/p/peek?count=2", {}, True),
+    Asked("GET", "/q/messages/large", {}, True),
+    Asked("GET", "/many/messages?visibility=0&count=1000", {}, True),
+    Asked("GET", "/shown/peek?count=1000", {}, True),
+    Asked("GET", "/queue/1/p/peek?limit=2", {}, True),
     Asked("GET", "/queue/1/e/poll?limit=2&ttl=0", {}, True),
+    Asked("GET", "/queue/1/shown/peek?limit=5000", {}, True),
+    Asked("GET", "/queue/1/many/poll?limit=1000&ttl=0", {}, True),
+    Asked("GET", "/dedupq/1/d/peek?limit=2", {}, True),
+    Asked("GET", "/dedupq/1/d/poll?limit=2&ttl=0", {}, True),
+    Asked("GET", "/queues/e/message/large", {}, True),
+    Asked("GET", f"/000000000000/s?{_RECEIVE}", {}, True),
     Asked("GET", "/_logs/l/messages?from=first&count=2", {}, True),
+    Asked("GET", "/_logs/l/channels/c/messages?count=2&visibility=0", {}, True),
+    Asked("GET", "/", {}, True),
+    Asked("GET", "/queues", {}, True),
+    Asked("GET", "/_topics/wide", {}, True),
+    Asked("GET", "/_metrics", {}, True),
+    Asked("GET", "/_openapi.json", {}, True),
+    Asked("GET", "/_ui/queues", _PAGE, True),
+    Asked("GET", "/_ui/queues", _PAGE | {"Accept": "text/event-stream"}),
+    Asked("GET", "/_ui/q/q/m/large", _PAGE),
+    Asked("GET", "/_ui/q/q/m/large/body", _PAGE, True),
 ]
 
 
@@ -341,22 +371,106 @@ def hang_up_behind_the_next_one(server: Server, asked: Asked) -> None:
         wire.recv(20)
 
 
+def read_half(server: Server, asked: Asked) -> None:
+    """More than the kernel has kept, so that the server was in the middle of writing."""
+    with server.connected() as wire:
+        wire.sendall(server.head(asked, "Connection: close"))
+        taken = 0
+        while taken < 4 * MIB and (some := wire.recv(MIB)):
+            taken += len(some)
+            if not asked.is_large:  # a stream has no end
+                break
+
+
+def read_nothing(server: Server, asked: Asked) -> None:
+    """Until the server gives it up, or has said all."""
+    with server.connected() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.sendall(server.head(asked, "Connection: close"))
+        ended = select.poll()
+        ended.register(wire, select.POLLRDHUP)
+        ended.poll(PATIENCE_MS)
+
+
+def read_slowly(server: Server, asked: Asked) -> None:
+    """A little now and then, as it comes: less than is asked of who takes an answer."""
+    with server.connected() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.sendall(server.head(asked, "Connection: close"))
+        end = time.monotonic() + PATIENCE_MS / 1000
+        while wire.recv(1000) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def hang_up_many_at_once(server: Server, asked: Asked) -> None:
+    """All of them have an answer under way before the first one goes."""
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connected()) for _ in range(12)]
+        for wire in wires:
+            wire.sendall(server.head(asked))
+        for wire in wires:
+            wire.recv(20)
+
+
 OF_ANSWERS: tuple[Callable[[Server, Asked], None], ...] = (
     hang_up_in_the_answer,
     reset_in_the_answer,
     end_sending_in_the_answer,
     hang_up_behind_the_next_one,
+    read_half,
+    hang_up_many_at_once,
 )
+# These take seconds each.
+OF_SLOW_ANSWERS: tuple[Callable[[Server, Asked], None], ...] = (read_nothing, read_slowly)
+
+
+def give_back(root: Path) -> None:
+    """Put all that is claimed back into its queue: nobody delivers it here."""
+    for path in (root / "delay").iterdir():
+        queue, _, name = path.name.partition(":")
+        with suppress(OSError):  # another does it as well
+            path.rename(root / "queues" / queue / name)
+
+
+def answered(server: Server, asked: Asked) -> tuple[int, int]:
+    """The status of a request, and how much came, if it was not a stream."""
+    with server.connected() as wire:
+        wire.sendall(server.head(asked, "Connection: close"))
+        first = wire.recv(MIB)
+        size = len(first)
+        while asked.is_large and (some := wire.recv(MIB)):
+            size += len(some)
+        return int(first.split()[1]), size
+    raise AssertionError("it was cut off")
 
 
 def fill(root: Path) -> None:
     """Give a spool all that those requests ask for."""
-    for queue, body in (("q", b"\x01" * 8 * MIB), ("e", b'"' + b"x" * 8 * MIB + b'"')):
-        (root / "queues" / queue).mkdir()
+    queues = root / "queues"
+    text = b'"' + b"x" * 8 * MIB + b'"'
+    of_queues = {"q": b"\x01" * 8 * MIB, "e": text, "p": text, read_side("d"): text}
+    for queue, body in of_queues.items():
+        (queues / queue).mkdir()
         for _ in range(4):
-            Stored(body).place(root / "queues" / queue)
-    (root / "queues" / "empty").mkdir()
-    (root / "topics" / "t").mkdir()
+            Stored(body).place(queues / queue)
+        (queues / queue / "large").write_bytes(body)
+    small = b'"' + b"x" * 500 + b'"'
+    for queue, number, body in (
+        ("many", 1000, small),
+        ("shown", 1000, small),
+        ("s", 10, b"x" * 100_000),
+    ):
+        (queues / queue).mkdir()
+        for _ in range(number):
+            Stored(body).place(queues / queue)
+    (queues / "empty").mkdir()
+    (queues / write_side("d")).mkdir()
+    for topic, number in (("t", 1), ("wide", 500)):  # a publish to t stores each body once
+        (root / "topics" / topic).mkdir()
+        for n in range(number):
+            name = f"{topic}-{n}-{'x' * 100}"
+            (queues / name).mkdir()
+            (root / "topics" / topic / name).touch()
     with Spool(root, delivers=False) as spool:
         log = spool.log("l")
         log.create()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from fsmq.cli.admin.keys import keys
+from fsmq.cli.admin.keys import create
 
 
 def add_key(file: Path, name: str, /, *options: str, existing: str | None = None) -> str:
-    """Add a key with ``fsmq keys new``; the key."""
-    arguments = ["new", name, f"--keys={file}", *options]
+    """Add a key with ``fsmq key create``; the key."""
+    arguments = [name, f"--keys={file}", *options]
     if existing is not None:
         arguments.append("--existing")
-    result = CliRunner().invoke(keys, arguments, input=existing)
+    result = CliRunner().invoke(create, arguments, input=existing)
     assert result.exit_code == 0, result.output
     return result.stdout.strip() or str(existing)
 

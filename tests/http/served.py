@@ -18,6 +18,7 @@ from fsmq.http.routing.router import Router
 from fsmq.http.server import Server
 from fsmq.http.service.service import Service
 from fsmq.http.sqs.dialect import Sqs
+from fsmq.http.sqs.names import SqsOptions
 from fsmq.spool import Spool
 
 # How a request of each action of Amazon's is known, beside its members.
@@ -56,9 +57,12 @@ class _Counted(set[Request]):
 class Served:
     """The server of a spool with a file of keys; a body may take for ever to come."""
 
-    def __init__(self, spool: Spool, keys: Path) -> None:
+    def __init__(self, spool: Spool, keys: Path, *, sqs_auth: str | None = None) -> None:
         service = Service(spool, access=Access(load(keys)), read_timeout=300.0)
         dialects = [one.load()(service) for one in DIALECTS.values()]
+        if sqs_auth is not None:
+            signed = Sqs(service, SqsOptions(auth=sqs_auth))
+            dialects = [signed if isinstance(one, Sqs) else one for one in dialects]
         self.server = Server(service, dialects)
         self._partials = 0
         fast_path: FastPath | None = self.server._fast_path

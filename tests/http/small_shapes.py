@@ -33,9 +33,11 @@ FORM = "application/x-www-form-urlencoded"
 SEND = {"X-Amz-Target": "AmazonSQS.SendMessage"}
 GZIP = {"Content-Encoding": "gzip"}
 IN_JSON = {"Content-Type": "application/json"}
+NOBODY = "/none/ack"
+NO_MOVE = "/_ui/work"
 CHUNKED = {"Transfer-Encoding": "chunked"}
 AS_FORM = {"Content-Type": FORM}
-BY_BROWSER = AS_FORM | {"Origin": "http://localhost"}
+BY_BROWSER = AS_FORM | {"Sec-Fetch-Site": "same-origin"}
 WITH_FILES = BY_BROWSER | {"Content-Type": "multipart/form-data; boundary=b"}
 FIELD = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n'
 FILTER = (
@@ -44,6 +46,25 @@ FILTER = (
     b"&Endpoint=arn:aws:sqs:us-east-1:000000000000:q"
     b"&Attributes.entry.1.key=FilterPolicy&Attributes.entry.1.value="
 )
+EVENTS = {"Content-Type": "application/cloudevents-batch+json"}
+EVENT = {"specversion": "1.0", "id": "i", "source": "/s", "type": "t"}
+OF_SQS = {"QueueUrl": "http://x/000000000000/q"}
+PUBLISH_BATCH = (
+    b"Action=PublishBatch&Version=2010-03-31&TopicArn=arn:aws:sns:us-east-1:000000000000:shaped&"
+)
+
+
+def _event(data: bytes) -> bytes:
+    return b"[" + _json(EVENT)[:-1] + b', "data": ' + data + b"}]"
+
+
+def _entries(*fields: str) -> bytes:
+    """Ten entries of a batch of SNS, each of which has many of these fields."""
+    text = "&".join(f"PublishBatchRequestEntries.member.{{n}}.{one}" for one in fields)
+    made = (text.format(n=n, k=k) for n in range(1, 11) for k in range(1, 200))
+    return PUBLISH_BATCH + "&".join(made).encode()
+
+
 # What each is, and what makes its body, when its test runs.
 SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...] = (
     ("members", "POST", "/q/messages", GZIP, lambda: gzip.compress(b"") * 65_536),
@@ -57,6 +78,13 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
     ),
     ("chunks", "POST", "/q/messages", CHUNKED, lambda: b"1\r\nx\r\n" * 330_000 + b"0\r\n\r\n"),
     (
+        "a header of CloudEvents with many escapes",
+        "POST",
+        "/q/messages",
+        {"ce-id": '"' + '\\"' * 60_000 + '"'},
+        lambda: b"x",
+    ),
+    (
         "chunks for JSON",
         "POST",
         "/q/batch",
@@ -66,7 +94,7 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
     (
         "chunks for nobody",
         "POST",
-        "/none/ack",
+        NOBODY,
         CHUNKED,
         lambda: b"1\r\nx\r\n" * 330_000 + b"0\r\n\r\n",
     ),
@@ -249,6 +277,240 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
     ),
     ("ids to move", "POST", "/q/move?to=q2", {}, lambda: _json({"ids": ["a"] * 400_000})),
     ("offsets", "POST", "/_logs/l/channels/c/done", {}, lambda: _json({"offsets": [*range(8000)]})),
+    ("events", "POST", "/q/batch", EVENTS, lambda: _json([EVENT] * 1000)),
+    ("too many events", "POST", "/q/batch", EVENTS, lambda: _json([EVENT] * 25_000)),
+    (
+        "attributes of events",
+        "POST",
+        "/q/batch",
+        EVENTS,
+        lambda: _json([EVENT | {f"a{n}": "v" * 20 for n in range(60)}] * 900),
+    ),
+    (
+        "whole numbers of an event",
+        "POST",
+        "/q/batch",
+        EVENTS,
+        lambda: _event(b"[" + b",".join([b"9" * 4300] * 440) + b"]"),
+    ),
+    (
+        "numbers of an event",
+        "POST",
+        "/q/batch",
+        EVENTS,
+        lambda: _event(b"[" + b"1e300," * 240_000 + b"0]"),
+    ),
+    (
+        "members of an event",
+        "POST",
+        "/q/batch",
+        EVENTS,
+        lambda: _event(_json(_many(120_000))),
+    ),
+    ("nesting of an event", "POST", "/q/batch", EVENTS, lambda: _event(b"[" * 1_900_000)),
+    (
+        "nesting of events",
+        "POST",
+        "/q/batch",
+        EVENTS,
+        lambda: b"[" + b",".join([_event(b"[" * 900 + b"]" * 900)[1:-1]] * 1000) + b"]",
+    ),
+    (
+        "names of queues",
+        "GET",
+        "/_claim?count=1000&queues=" + ",".join(map("subscribed-{}:9".format, range(100))),
+        {},
+        bytes,
+    ),
+    ("queues of a pattern", "GET", "/_claim?count=1000&queues=subscribed-1???", {}, bytes),
+    (
+        "patterns of queues",
+        "GET",
+        "/_claim?queues=" + ",".join(f"{'*s*u*b*d' * 12}{n}" for n in range(100)),
+        {},
+        bytes,
+    ),
+    ("queues that are waited for", "GET", "/_claim?wait=0.1&queues=subscribed-2???", {}, bytes),
+    (
+        "most tags",
+        "POST",
+        "/",
+        {"X-Amz-Target": "AmazonSQS.TagQueue"},
+        lambda: _json(OF_SQS | {"Tags": {f"{n:0128}": "v" * 256 for n in range(50)}}),
+    ),
+    (
+        "attributes of SNS",
+        "POST",
+        "/",
+        AS_FORM,
+        lambda: _entries(
+            "Id=i{n}",
+            "Message=x",
+            "MessageAttributes.entry.{k}.Name=a{k}",
+            "MessageAttributes.entry.{k}.Value.DataType=String",
+            "MessageAttributes.entry.{k}.Value.StringValue=v",
+        ),
+    ),
+    (
+        "names of attributes",
+        "POST",
+        "/",
+        {"X-Amz-Target": "AmazonSQS.ReceiveMessage"},
+        lambda: _json(OF_SQS | {"MessageAttributeNames": ["a.*"] * 200_000}),
+    ),
+    (
+        "a part's long head",
+        "POST",
+        "/_ui/q/q",
+        WITH_FILES,
+        lambda: (
+            b"--b\r\nContent-Disposition: form-data" + b"; name=" * 280_000 + b"\r\n\r\n\r\n--b--"
+        ),
+    ),
+    (
+        "headers",
+        "POST",
+        "/q/messages",
+        {f"ce-h{n}": "%c3%a4" * 160 for n in range(120)},
+        lambda: b"x",
+    ),
+    ("too many headers", "GET", "/q/messages", {f"X-H{n}": "v" for n in range(12_000)}, bytes),
+    (
+        "cookies",
+        "GET",
+        "/_ui/login",
+        {"Cookie": "; ".join(map("a{}=b".format, range(12_000)))},
+        bytes,
+    ),
+    ("a cookie", "GET", "/_ui/login", {"Cookie": 'a="' + "\\341" * 30_000 + '"'}, bytes),
+    ("a long key", "GET", "/q/messages", {"Authorization": "Basic " + "QQ" * 60_000}, bytes),
+    (
+        "a signature",
+        "POST",
+        "/",
+        SEND
+        | {
+            "Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/x/sqs/aws4_request"
+            f", SignedHeaders={'host;' * 20_000}host, Signature=00"
+        },
+        lambda: _json(OF_SQS | {"MessageBody": "x"}),
+    ),
+    ("what is accepted", "GET", "/q/messages", {"Accept": "a/b;q=0.1," * 12_000}, bytes),
+    ("encodings", "GET", "/_metrics", {"Accept-Encoding": "gzip;q=0.1," * 10_000}, bytes),
+    ("settings that may be", "PATCH", "/q", {"If-Match": '"a",' * 30_000}, lambda: b"{}"),
+    (
+        "a content type",
+        "POST",
+        "/q/messages",
+        {"Content-Type": "a/b" + ";a=b" * 30_000},
+        lambda: b"x",
+    ),
+    (
+        "a boundary",
+        "POST",
+        "/_ui/q/q",
+        BY_BROWSER | {"Content-Type": "multipart/form-data; boundary=" + "b" * 100_000},
+        lambda: b"--b" * 500_000,
+    ),
+    ("settings", "PATCH", "/q", IN_JSON, lambda: _json({f"a{n}": 1 for n in range(5000)})),
+    (
+        "settings of Dynamiq",
+        "PATCH",
+        "/queues/q",
+        IN_JSON,
+        lambda: _json({f"a{n}": 1 for n in range(5000)}),
+    ),
+    ("a message of Dynamiq", "PUT", "/queues/q/message", {}, lambda: b"x" * 2_000_000),
+    ("a topic's message of Dynamiq", "PUT", "/topics/shaped/message", {}, lambda: b"x" * 2_000_000),
+    ("a message for dedup", "POST", "/dedupq/1/q/send", IN_JSON, lambda: _json(_many(120_000))),
+    (
+        "renewals for dedup",
+        "POST",
+        "/dedupq/1/q/renew?ttl=30",
+        IN_JSON,
+        lambda: _ids(read_side("q")),
+    ),
+    ("ids to redrive", "POST", "/q/redrive", IN_JSON, lambda: _json({"ids": ["a"] * 400_000})),
+    (
+        "settings of a log",
+        "PUT",
+        "/_logs/l",
+        IN_JSON,
+        lambda: _json({f"a{n}": 1 for n in range(5000)}),
+    ),
+    (
+        "a log's settings",
+        "PATCH",
+        "/_logs/l",
+        IN_JSON,
+        lambda: _json({f"a{n}": 1 for n in range(5000)}),
+    ),
+    ("a log's message", "POST", "/_logs/l/messages", {}, lambda: b"x" * 2_000_000),
+    (
+        "a log's messages",
+        "POST",
+        "/_logs/l/batch",
+        IN_JSON,
+        lambda: _json([{"body": "x", "attributes": _many(130)}] * 1000),
+    ),
+    (
+        "a channel",
+        "PUT",
+        "/_logs/l/channels/c",
+        IN_JSON,
+        lambda: _json({f"a{n}": 1 for n in range(5000)}),
+    ),
+    (
+        "a channel's settings",
+        "PATCH",
+        "/_logs/l/channels/c",
+        IN_JSON,
+        lambda: _json({f"a{n}": 1 for n in range(5000)}),
+    ),
+    ("a filter of a log", "PUT", "/_topics/t/logs/l", {}, lambda: _json({"a": ["b"] * 3200})),
+    (
+        "a schedule",
+        "PATCH",
+        "/_schedules/s",
+        IN_JSON,
+        lambda: _json({"body": "x", "attributes": {f"a{n}": "v" for n in range(4000)}}),
+    ),
+    (
+        "a schedule of a page",
+        "POST",
+        "/_ui/schedules",
+        BY_BROWSER,
+        lambda: b"do=define&name=s&queue=q&body=x&cron=" + b"*/7," * 20_000 + b"1 * * * *",
+    ),
+    (
+        "a filter of a page",
+        "POST",
+        "/_ui/topics/t",
+        BY_BROWSER,
+        lambda: b"do=subscribe&queue=q&filter=" + b"%7b%22a%22:" * 50_000,
+    ),
+    (
+        "a topic of a page",
+        "POST",
+        "/_ui/topics",
+        BY_BROWSER,
+        lambda: b"do=create&topic=" + b"%41" * 300_000,
+    ),
+    (
+        "a queue of a page",
+        "POST",
+        "/_ui/queues",
+        BY_BROWSER,
+        lambda: b"do=create&queue=" + b"%41" * 300_000,
+    ),
+    (
+        "a move of a page",
+        "POST",
+        NO_MOVE,
+        BY_BROWSER,
+        lambda: b"do=stop&ref=" + b"%41" * 300_000,
+    ),
+    ("an end of a session", "POST", "/_ui/logout", BY_BROWSER, lambda: b"%41=%41&" * 4000),
 )
 # Batches of as many messages as one request may have: where they go, and what makes the next one.
 BATCHES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (

@@ -159,13 +159,16 @@ async def test_metrics_tell_of_the_queues_that_a_key_sees(
         return answer.body.decode()
 
     await ask(visitor, "POST", "/other/messages", headers=bearer(guarded.keys["all"]))
-    assert 'queue="other"' in await told("all")
+    assert 'queue="other"' in (of_all := await told("all"))
     seen = ""
     async with asyncio.timeout(30):
         while 'queue="jobs"' not in seen:  # a survey is a second old, or more
             seen = await told("send")
     assert 'queue="jobs"' in seen
     assert 'queue="other"' not in seen
+    for of_everybody in ("fsmq_journal_lines_total{", "fsmq_filesystem_free_bytes "):
+        assert of_everybody in of_all
+        assert of_everybody not in seen
     assert (await ask(visitor, "GET", "/_metrics")).status == 401
     assert (await ask(visitor, "GET", "/_health/live")).status == 200
 

@@ -19,6 +19,12 @@ from tests.soak.memory import weighed
 KIB = 1024
 # Less is no body.
 LARGE = 16 * KIB
+# Of a log so much is read as there is room for, of a page's body all.
+READ_AHEAD = [
+    one
+    for one in bad_ends.WITH_ANSWERS
+    if one.target.startswith(("/_logs/l/m", "/_ui/q/q/m/large/b"))
+]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +64,7 @@ def left(
     found = {}
     for some in [requests, *([one] for one in requests)]:
         for asked in some:
+            bad_ends.give_back(inside.root)
             end(server, asked)
         if sizes := kept(inside):
             found[", ".join(map(str, some))] = sizes
@@ -76,6 +83,18 @@ def test_no_body_of_an_answer_is_kept(inside: Inside, end: Callable[[Server, Ask
     assert not left(inside, end, bad_ends.WITH_ANSWERS)
 
 
+def test_answers_that_end_badly_are_large(tmp_path: Path) -> None:
+    """Else nothing of them is under way when they end."""
+    small = []
+    with weighed(tmp_path) as one:
+        for asked in bad_ends.WITH_ANSWERS:
+            bad_ends.give_back(one.suite.root)
+            status, size = bad_ends.answered(one.server, asked)
+            if status != 200 or (asked.is_large and size < 50_000):
+                small.append((str(asked), status, size))
+    assert small == []
+
+
 @pytest.mark.parametrize("guarded", [False, True], ids=["open", "with keys and TLS"])
 def test_a_real_mq_is_as_light_as_before(tmp_path: Path, guarded: bool) -> None:
     """A small part of `tests/soak/memory.py`."""
@@ -85,6 +104,8 @@ def test_a_real_mq_is_as_light_as_before(tmp_path: Path, guarded: bool) -> None:
         (bad_ends.hang_up_in_a_chunk, send),
         (bad_ends.hang_up_behind_one_that_waits, send),
         *((end, asked) for end in bad_ends.OF_ANSWERS[:2] for asked in bad_ends.WITH_ANSWERS[:2]),
+        (bad_ends.read_nothing, bad_ends.WITH_ANSWERS[3]),
+        *((bad_ends.hang_up_many_at_once, one) for one in READ_AHEAD),
     ]
     with weighed(tmp_path, with_keys=guarded, with_tls=guarded) as one:
         grown = {f"{end.__name__}: {asked}": one.after(20, end, asked) for end, asked in ends}

@@ -137,7 +137,7 @@ async def test_a_thousand_messages_in_one_batch_and_in_one_ack(
         ({"body": "x", "ttl": 1e300}, "ttl"),
         ({"body": "x", "id": 7}, "id"),
         ({"body": "x", "id": "a/b"}, "id"),
-        ({"body": "x", "id": "own", "priority": 1}, "id"),
+        ({"body": "x", "id": "@own@.h"}, "id"),
         ({"body": "x", "content_type": "a\nb"}, "content_type"),
         ({"body": "x", "attributes": ["a"]}, "attributes"),
         ({"body": "x", "attributes": {"a": 1}}, "attributes"),

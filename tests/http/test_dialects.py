@@ -53,3 +53,6 @@ def test_without_a_dialect_its_prefixes_name_native_queues(root: Path) -> None:
         assert wire.ask("PUT", "/queue").status == 201
         assert wire.ask("POST", "/queue/messages", body=b"x").status == 201
         assert wire.ask("POST", "/queue/1/x/send", body=b"1").status == 404
+        mistaken = wire.ask("GET", "/queues")  # with Dynamiq's, its list of queues
+        assert mistaken.status == 404
+        assert mistaken.json["detail"].endswith("; did you mean /?")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
+from fsmq.words import meant
+from tests.harness.cost import counted
 from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Answer, Wire, ask, fetch, post, send
 
@@ -50,6 +52,33 @@ async def test_no_such_queue(client: aiohttp.ClientSession) -> None:
     assert is_problem(answer, 404, "no-such-queue")
     assert answer.json["queue"] == "not-there"
     assert "create it" in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("metrics", "/_metrics"),
+        ("health", "/_health/ready"),
+        ("healthz", "/_health/live"),
+        ("openapi.json", "/_openapi.json"),
+        ("ui", "/_ui"),
+        ("{queue}/message", "messages"),
+    ],
+)
+async def test_a_path_that_is_almost_one_names_it(
+    client: aiohttp.ClientSession, queue: str, path: str, there: str
+) -> None:
+    answer = await ask(client, "GET", f"/{path.format(queue=queue)}")
+    assert answer.status == 404
+    assert answer.json["detail"].endswith(f"; did you mean {there}?")
+    if there.startswith("/"):
+        assert (await ask(client, "GET", there)).status == 200
+
+
+def test_a_long_name_is_not_compared() -> None:
+    with counted() as cost:
+        assert meant("messages" * 10_000, ["messages", "peek"]) == ""
+    assert cost.calls < 100
 
 
 async def test_no_such_message(client: aiohttp.ClientSession, queue: str) -> None:

@@ -18,10 +18,10 @@ from fsmq.spool.durability import ids
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
 from fsmq.spool.durability.settings_lock import LOG
+from fsmq.spool.durability.shared_names import claims_name
 from fsmq.spool.durability.sync import Group
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.layout.messages.given_ids import link_name
-from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG, SCHEDULES
 from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire

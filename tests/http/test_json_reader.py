@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fsmq.http.routing.json_reader import JsonText, LongText, Reader
+from fsmq.http.routing.json_writer import write
 
 # Longer than any number here: those have to fit in a part.
 portions = st.integers(32, 80)
@@ -32,7 +33,7 @@ values = st.recursive(
 def plain(found: Any) -> Any:
     """A value with its long texts put together."""
     if isinstance(found, LongText):
-        return "".join(found._parts)  # encode() refuses half a surrogate pair
+        return "".join(found.parts)  # encode() refuses half a surrogate pair
     if isinstance(found, list):
         return [plain(one) for one in found]
     if isinstance(found, dict):
@@ -65,6 +66,20 @@ def test_what_is_json_is_read(
 ) -> None:
     raw = json.dumps(value, ensure_ascii=only_ascii, indent=indent).encode()
     assert read(raw, portion) == value
+
+
+@given(values, st.booleans(), st.sampled_from([(",", ":"), (", ", ": ")]), portions)
+@example(list(range(100)), True, (",", ":"), 32)
+@example({"n" * 99: {"m" * 99: 1}, **{str(n): n for n in range(40)}}, True, (",", ":"), 32)
+def test_what_is_written_in_parts_is_what_is_written_at_once(
+    value: Any, only_ascii: bool, signs: tuple[str, str], portion: int
+) -> None:
+    """With the long texts in it that the reader gives."""
+    encoder = json.JSONEncoder(ensure_ascii=only_ascii, separators=signs)
+    read = Reader(json.dumps(value).encode(), JSONDecoder(), portion).value()
+    parts: list[str] = []
+    write(read, encoder.encode, parts, signs)
+    assert "".join(parts) == encoder.encode(value)
 
 
 @given(values, portions, st.data())

@@ -104,6 +104,16 @@ def test_a_target_without_a_path(suite: Suite) -> None:
         assert wire.ask("OPTIONS", "*").status == 204
 
 
+@pytest.mark.parametrize("version", ["", " HTTP/0.9", " HTTP/2.0"])
+def test_another_http_is_refused_in_ours(suite: Suite, queue: str, version: str) -> None:
+    with Wire(suite.url) as wire:
+        wire.send(f"GET /{queue}/messages{version}\r\nHost: localhost\r\n\r\n".encode())
+        answer = wire.rest()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n"), answer
+    assert b"Connection: close\r\n" in answer
+    assert b"malformed-request" in answer
+
+
 def test_a_tunnel_is_not_served(suite: Suite) -> None:
     with Wire(suite.url) as wire:
         assert wire.ask("CONNECT", "example.org:80").status in (400, 404, 405)

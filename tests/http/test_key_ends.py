@@ -88,3 +88,24 @@ def test_long_polls_and_live_pages_end_with_their_key(suite: tuple[Suite, Path])
     finally:
         for wire in wires.values():
             wire.close()
+
+
+@pytest.mark.parametrize("odd", [{}, {"X-Odd": "1"}], ids=["fast path", "aiohttp"])
+def test_what_is_sent_on_behind_the_end_of_its_key_is_not_stored(
+    suite: tuple[Suite, Path], odd: dict[str, str]
+) -> None:
+    mq, file = suite
+    key, other = bearer("a-key-whose-time-will-end"), bearer("a-key-that-holds-for-ever")
+    with Wire(mq.url) as admin, Wire(mq.url) as sender:
+        assert admin.ask("PUT", "/late", other).status in (200, 201)
+        end = end_soon(mq, file)
+        head = {**key, **odd, "Content-Length": "10"}
+        sender.request("POST", "/late/messages", head)
+        sender.send(b"12345")
+        eventually(sender.is_read)
+        assert time.time() < end, "the machine is too slow for this test"
+        eventually(lambda: time.time() > end)
+        sender.send(b"67890")
+        answer = sender.answer()
+        assert (answer.status, answer.json["detail"]) == (401, "the key 'ends' has expired")
+        assert admin.ask("GET", "/late/messages", other).status == 204

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Spool
+from fsmq import Client
+from fsmq.spool import InvalidValue, LogEntry, NewMessage, Spool
+from tests.cli.helpers import Command
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
-from tests.http.sqs.clients import client
+from tests.http.sqs.clients import JSON, QUERY, client
 
 SPELLINGS = ("fsmq.id", "fsmq.name", "FSMQ.Group", "Fsmq.anything")
 
@@ -65,6 +68,96 @@ def test_amazons_clients_send_none(suite: Suite, queue: str, name: str) -> None:
     attributes = {name: {"DataType": "String", "StringValue": "x"}}
     with pytest.raises(sqs.exceptions.ClientError, match="must not begin with fsmq"):
         sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=attributes)
+
+
+@pytest.mark.parametrize("protocol", [JSON, QUERY])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_no_batch_or_publish_of_amazons_clients_does(
+    suite: Suite, queue: str, name: str, protocol: str
+) -> None:
+    sqs: Any = client(suite.url, protocol)
+    sns: Any = client(suite.url, service="sns")
+    url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    arn = sns.create_topic(Name=queue)["TopicArn"]
+    there = f"arn:aws:sqs:us-east-1:000000000000:{queue}"
+    sns.subscribe(
+        TopicArn=arn, Protocol="sqs", Endpoint=there, Attributes={"RawMessageDelivery": "true"}
+    )
+    attributes = {name: {"DataType": "String", "StringValue": "x"}}
+    entry = {"Id": "1", "MessageAttributes": attributes}
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=[{**entry, "MessageBody": "x"}])
+    assert [one["Id"] for one in sent["Failed"]] == ["1"]
+    with pytest.raises(sns.exceptions.ClientError, match="begin with fsmq"):
+        sns.publish(TopicArn=arn, Message="x", MessageAttributes=attributes)
+    with pytest.raises(sns.exceptions.ClientError, match="begin with fsmq"):
+        sns.publish_batch(TopicArn=arn, PublishBatchRequestEntries=[{**entry, "Message": "x"}])
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_no_event_and_no_other_dialect_does(
+    wire: Wire, suite: Suite, queue: str, name: str
+) -> None:
+    event = {"id": "1", "source": "s", "specversion": "1.0", "type": "t", name.lower(): "x"}
+    events = {"Content-Type": "application/cloudevents-batch+json"}
+    header = {f"X-Message-Attribute-{name}": "x"}
+    with Spool(suite.root) as spool:
+        spool.topic(queue, create=True).subscribe(queue)
+    asked: list[tuple[str, str, bytes, dict[str, str]]] = [
+        ("POST", f"/{queue}/batch", json.dumps([event]).encode(), events),
+        ("POST", f"/{queue}/messages", b"x", {f"ce-{name}": "x"}),
+        ("PUT", f"/queues/{queue}", b"x", header),
+        ("PUT", f"/topics/{queue}/message", b"x", header),
+    ]
+    for method, path, body, headers in asked:
+        assert 400 <= wire.ask(method, path, headers, body).status < 500, path
+    assert wire.ask("GET", f"/{queue}/messages").status == 204
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_no_method_of_library_and_client_takes_one(suite: Suite, queue: str, name: str) -> None:
+    of = {name: "x"}
+    entry = LogEntry(b"x", attributes=of)
+    with Spool(suite.root) as spool, Client(suite.url) as server:
+        spool.topic(queue, create=True).subscribe(queue)
+        for place in (spool, server):
+            place.log(queue, create=True)
+            asked: list[Callable[[], object]] = [
+                partial(place.queue(queue).put, b"x", attributes=of),
+                partial(place.queue(queue).put_many, [NewMessage(b"x", attributes=of)]),
+                partial(place.topic(queue).publish, b"x", attributes=of),
+                partial(place.log(queue).publish, b"x", attributes=of),
+                partial(place.log(queue).publish_many, [entry]),
+                partial(place.schedule(queue).define, "@daily", queue, attributes=of),
+            ]
+            for ask in asked:
+                with pytest.raises(InvalidValue, match="begins with fsmq"):
+                    ask()
+        assert spool.counts(queue).total == 0
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_nothing_that_keeps_a_given_id_takes_one(tmp_path: Path, name: str) -> None:
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs", index=True)
+        jobs = spool.indexed("jobs")
+        jobs.upsert([NewMessage(b"first", id="A")])
+        for ask in (
+            lambda: jobs.upsert([NewMessage(b"x", id="A", attributes={name: "x"})]),
+            lambda: jobs.postpone("A", 60, {name: "x"}),
+        ):
+            with pytest.raises(InvalidValue, match="begins with fsmq"):
+                ask()
+        seen = jobs.find("A")
+        assert seen is not None
+        assert (seen.body, dict(seen.attributes)) == (b"first", {})
+
+
+def test_the_command_line_takes_none(suite: Suite, queue: str) -> None:
+    for at in (suite.url, suite.root):
+        done = Command(at)("put", queue, "-b", "x", "-a", "FSMQ.id=A", code=None)
+        assert done.returncode != 0
+        assert b"begins with fsmq" in done.stderr
 
 
 def test_a_message_is_passed_on_with_its_attributes(tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ async def test_what_cannot_be(client: aiohttp.ClientSession, queue: str) -> None
     taken = await ask(client, "PATCH", f"/{queue}/messages/{own}?priority=3")
     assert taken.status == 409
     assert taken.json["message_id"] == f"p03.{own}"
-    await put(client, queue, "id=plain")
     for path, said in {
-        "plain?priority=3": "only an id with a UUIDv7",
         f"{own}?priority=100": "priority: must be a whole number from 0 to 99",
         f"{own}?priority=3&visibility=3": "give it alone",
         f"{own}?priority=3&release=0": "give it alone",

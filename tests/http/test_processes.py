@@ -31,13 +31,14 @@ def children(suite: Suite) -> list[int]:
 def owner(suite: Suite, wire: Wire) -> int:
     """Which process has the other end of a connection."""
     local = wire.socket.getsockname()[1]
-    [inode] = [
+    [inode] = {  # a line may be there twice where others open connections while the file is read
         fields[9]
         for fields in (line.split() for line in Path("/proc/net/tcp").read_text().split("\n")[1:])
         if fields
         and fields[2].endswith(f":{local:04X}")
         and fields[1].endswith(f":{suite.port:04X}")
-    ]
+        and fields[9] != "0"  # of a connection that has ended
+    }
     for child in children(suite):
         for fd in Path(f"/proc/{child}/fd").iterdir():
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ from fsmq.spool import Spool
 from tests.faults.test_clock import HOUR_S, Host, running  # noqa: F401  # a fixture
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.http.helpers import PROBLEM, Wire, ask, fetch, leads_to
+from tests.http.keyfile import add_key
+from tests.http.served import Served
 
 LINE = "30 3 * * *"
+BODY = b'{"cron": "@daily", "queue": "%s"}'
 
 
 @pytest.fixture
@@ -51,6 +55,48 @@ async def test_the_life_of_a_schedule(client: aiohttp.ClientSession, path: str, 
     assert (await ask(client, "GET", path)).status == 404
 
 
+async def test_a_page_puts_now_where_the_messages_have_to_be_counted_first(
+    client: aiohttp.ClientSession, suite: Suite, path: str, queue: str
+) -> None:
+    assert (await ask(client, "PATCH", f"/{queue}", json={"max_depth": 10})).status == 200
+    assert (await ask(client, "PUT", path, json={"cron": LINE, "queue": queue})).status == 201
+    form = {"do": "put_now", "name": queue}
+    headers = {"Origin": suite.url}
+    async with client.post(
+        f"{suite.url}/_ui/schedules", data=form, headers=headers, allow_redirects=False
+    ) as answer:
+        assert answer.status == 303, await answer.text()
+    assert (await fetch(client, queue)).status == 200
+
+
+async def test_of_those_who_want_one_name_at_once_the_others_are_refused(tmp_path: Path) -> None:
+    keys = {name: add_key(tmp_path / "keys", name, f"--admin={name}") for name in "ab"}
+    heads = {
+        name: f"HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Length: 32\r\n"
+        for name, key in keys.items()
+    }
+    with Spool(tmp_path / "root", sync="none") as spool:
+        async with Served(spool, tmp_path / "keys") as served:
+            for number in range(20):
+                asked = (
+                    served.ask(f"PUT /_schedules/s{number} {head}", BODY % name.encode())
+                    for name, head in heads.items()
+                )
+                assert sorted(one.status for one in await asyncio.gather(*asked)) == [201, 403]
+
+
+async def test_what_is_deleted_at_once_was_created_all_the_same(
+    client: aiohttp.ClientSession, path: str
+) -> None:
+    given, number = {"cron": LINE, "queue": "q"}, 0
+    for _ in range(100):
+        puts = [ask(client, "PUT", path, json=given) for _ in range(2)]
+        deleted, *answers = await asyncio.gather(ask(client, "DELETE", path), *puts)
+        assert {one.status for one in answers} <= {200, 201}
+        number += sum(one.status == 201 for one in answers) - (deleted.status == 200)
+    assert number == ((await ask(client, "GET", path)).status == 200)
+
+
 @pytest.mark.parametrize(
     ("method", "more", "body", "field"),
     [
@@ -63,6 +109,7 @@ async def test_the_life_of_a_schedule(client: aiohttp.ClientSession, path: str, 
         ("PUT", "", b'{"cron": "@daily", "queue": "q", "catch_up": "some"}', "catch_up"),
         ("PUT", "", b'{"cron": "@daily", "queue": "q", "priority": 100}', "priority"),
         ("PATCH", "", b'{"cron": null}', "cron"),
+        ("PATCH", "", b'{"pausd": null}', "pausd"),
         ("PATCH", "", b'{"paused": 1}', "paused"),
         ("GET", "/next?count=0", b"", "count"),
         ("GET", "/next?count=101", b"", "count"),

@@ -20,9 +20,12 @@ from pathlib import Path
 
 from fsmq.daemons.mq import main
 from fsmq.http.service.service import Service
+from tests.harness.suite import eventually
 
 _BEAT_S = 0.002
-_number = struct.Struct("d")
+# The longest time, which tests clear, and how many beats there have been: each is written alone.
+_LONGEST, _BEATS = struct.Struct("d"), struct.Struct("Q")
+_state = struct.Struct(_LONGEST.format + _BEATS.format)
 
 
 class Watch:
@@ -30,16 +33,25 @@ class Watch:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        file.write_bytes(_number.pack(0.0))
+        file.write_bytes(_state.pack(0.0, 0))
+
+    def _read(self) -> tuple[float, int]:
+        longest, beats = _state.unpack(self.file.read_bytes())
+        return longest, beats
 
     @property
     def longest(self) -> float:
-        """The longest time for which the loop was held up, since it was cleared."""
-        return float(_number.unpack(self.file.read_bytes())[0])
+        """The longest time for which the loop was held up, from `clear` until now.
+
+        What held it up just now is in the beat that is under way: it counts once that has ended.
+        """
+        beats = self._read()[1]
+        eventually(lambda: self._read()[1] >= beats + 2)
+        return self._read()[0]
 
     def clear(self) -> None:
         with self.file.open("r+b") as file:
-            file.write(_number.pack(0.0))
+            file.write(_LONGEST.pack(0.0))
 
 
 def _waited(fd: int) -> float:
@@ -55,14 +67,16 @@ async def _beat(place: mmap.mmap) -> None:
         now, uses, waits = time.monotonic(), time.process_time(), _waited(fd)
         held = min(now - was - _BEAT_S - (waits - waited), uses - used)
         was, used, waited = now, uses, waits
-        if held > _number.unpack(place[:])[0]:
-            place[:] = _number.pack(held)
+        longest, beats = _state.unpack(place[:])
+        if held > longest:
+            _LONGEST.pack_into(place, 0, held)
+        _BEATS.pack_into(place, _LONGEST.size, beats + 1)
 
 
 def _watch(path: str) -> None:
     start = Service.start
     with open(path, "r+b") as file:
-        place = mmap.mmap(file.fileno(), _number.size)
+        place = mmap.mmap(file.fileno(), _state.size)
     tasks = []
 
     def start_both(service: Service) -> None:

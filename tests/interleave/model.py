@@ -419,18 +419,17 @@ def commits(queue: str, claim: int) -> Effect:
 def releases(
     op: Operation, queue: str, message_id: str, delay_ms: int = 0, wait_ms: int = 0
 ) -> Effect:
-    """A message is free, or hidden for so long, whoever has claimed it.
+    """A message is free, or waits for so long, whoever has claimed it.
 
-    It is hidden a millisecond longer where its claim would keep its name otherwise.
-    wait_ms: how long it waits instead, if its claim ends and its queue says so.
+    wait_ms: how long it waits without a delay, if its claim ends and its queue says so.
     """
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m, clock in product(list(world.named(queue, message_id)), op.clocks):
             has_ended = not m.count or m.waits
-            if wait_ms and (not has_ended or (m.waits and delay_ms)):
+            if (delay_ms or wait_ms) and (not has_ended or (m.waits and delay_ms)):
                 yield world.replaced(m, m.waiting(clock + (delay_ms or wait_ms)))
-            if has_ended or not world.has_waits(queue):
+            if has_ended or not (delay_ms or world.has_waits(queue)):
                 until = clock + delay_ms if delay_ms else 0
                 for more in (0, 1) if delay_ms else (0,):
                     yield world.changed(m, until=until + more, named=0, waits=False)

@@ -27,8 +27,8 @@ def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: 
 
     figures = collect(spark, str(tmp_path / "tables"))
     total = sum(tally.counts.values(), Counter())
-    names = {"sent": "accepted", "received": "claimed"}
-    for name in ("sent", "received", "removed", "buried", "expired", "purged"):
+    names = {"sent": "accepted", "received": "claimed", "deleted": "removed"}
+    for name in ("sent", "received", "deleted", "buried", "expired", "purged"):
         assert figures.whole[name] == total[names.get(name, name)]
     assert {queue["queue"] for queue in figures.queues} == {*KINDS, DEAD}
     assert sum(queue["depth"] for queue in figures.queues) == total["buried"]
@@ -40,6 +40,8 @@ def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: 
 
     html = page(figures)
     assert f"<dt>sent</dt><dd>{number(total['accepted'])}</dd>" in html
+    assert "<figcaption>Redelivered</figcaption>" in html
+    assert "<code>fsmq redrive" in html
     assert f"<code>{poison[0]['id']}</code>" in html
     # One file, that needs nothing else, and in which each part is itself.
     assert not re.search(r"<script|<link|<img|src=|@import|url\((?!#)|href=\"(?!#)", html)

@@ -133,7 +133,7 @@ class Worker:
         if self._retries:
             retry = self._retries[-1]
             change = self._chance.random()
-            if change < 0.4 and retry.own in CARRYING:
+            if change < 0.4:
                 retry = retry._replace(attempt=retry.attempt + 1)
             elif change < 0.7:
                 retry = retry._replace(key=self._key(), size=self._size(), attempt=0)

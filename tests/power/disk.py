@@ -11,11 +11,15 @@ import os
 import struct
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import NamedTuple
 
 from tests.harness.suite import PATIENCE_S, eventually
+from tests.replay.place import scratch
 
 _MEGABYTE = 1024 * 1024
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, and XFS_IOC_GOINGDOWN too
@@ -80,12 +84,12 @@ class Disk:
 
     def mount(self) -> None:
         """Mount it, for use: a program that begins in a namespace of its own may have a copy of the
-        mount for a moment, and with it what a cut has stopped."""
+        mount for a moment, and with it what a cut has stopped, or an error has made read-only."""
 
         def is_usable() -> bool:
             run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
             try:
-                os.listdir(self.place)
+                os.utime(self.place)
             except OSError:
                 self.unmount()
                 return False
@@ -126,6 +130,19 @@ class Disk:
         done = subprocess.run(command, capture_output=True, text=True)
         self.mount()
         return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@contextmanager
+def ext4_if_possible(prefix: str) -> Iterator[Path]:
+    """A folder on an ext4, which gives the number of a file that is gone to the next one at once.
+
+    In memory, where numbers never come again, if none can be mounted.
+    """
+    with TemporaryDirectory(dir=scratch(), prefix=prefix) as folder, ExitStack() as stack:
+        place = Path(folder)
+        with suppress(CannotMount):
+            place = stack.enter_context(Disk(place / "ext4", "ext4")).place
+        yield place
 
 
 def run(*command: str | Path) -> str:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fsmq.spool.layout.names import siblings
+from fsmq.spool.layout.names import new_id, siblings
 from tests.power.ops import ACCURACY_S, DONE, NEVER, Op
 from tests.power.order import Step, first_unexplained
 
-# All clients share them. An own id that is a UUIDv7 can carry attributes, a plain one cannot.
+# All clients share them. A UUIDv7 stays as it is whatever it carries; others are marked then.
 PLAIN = tuple(f"own-{n}" for n in range(4))
 CARRYING = tuple(f"01890a5d-ac96-774b-bcce-b302099a800{n}" for n in range(4))
 _POOL = frozenset((*PLAIN, *CARRYING))
@@ -176,7 +176,7 @@ class Reuse:
             yield _look_step(when, found, holds)
 
     def _put_step(self, op: Op, puts: Sequence[Op]) -> Step[Standing]:
-        standing = Standing(op.own if not op.attempt else f"{op.own}.h", op.content)
+        standing = Standing(new_id(own=op.own, headed=bool(op.attempt)), op.content)
         if not self._is_told(op):
             # Killed in the middle it may be stored later; but not any more when a later put of
             # the same id has been answered.

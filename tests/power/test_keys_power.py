@@ -6,18 +6,15 @@ import json
 import random
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
-
-import pytest
 
 from fsmq.spool import Spool
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.layout.uuids import uuid7
 from tests.harness.suite import eventually
 from tests.power.daemons import Daemons
-from tests.power.disk import CannotMount, Disk
+from tests.power.disk import Disk
 from tests.power.programs import Programs
 from tests.power.verbs import OverHttp, Refused
 
@@ -70,15 +67,6 @@ class Poster:
 def post(verbs: OverHttp, key: str, body: bytes) -> tuple[int, str]:
     status, told, _ = verbs.ask("POST", f"/{JOBS}/messages", body, {"Idempotency-Key": key})
     return status, told["X-Message-Id"] or ""
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    try:
-        with Disk(tmp_path / "disk", request.param) as disk:
-            yield disk
-    except CannotMount as error:
-        pytest.skip(str(error))
 
 
 def test_a_key_has_one_message_and_every_replay_its_id(disk: Disk, tmp_path: Path) -> None:

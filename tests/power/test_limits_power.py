@@ -11,11 +11,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import pytest
 
 from fsmq.spool import Message, Queue, Spool
 from fsmq.spool.fsck import Severity, check
@@ -23,7 +20,7 @@ from fsmq.spool.layout.names import seal_of, split_staged
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.power.burying import in_claim, path_of
 from tests.power.daemons import Daemons
-from tests.power.disk import CannotMount, Disk
+from tests.power.disk import Disk
 from tests.power.ops import ACCURACY_S
 from tests.power.programs import Programs
 from tests.power.verbs import OverHttp, Refused
@@ -280,15 +277,6 @@ class Look:
     def _configure(self, queue: str, settings: dict[str, object]) -> None:
         status, _, told = self._http.ask("PATCH", f"/{queue}", json.dumps(settings).encode())
         assert status == 200, told
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    try:
-        with Disk(tmp_path / "disk", request.param) as disk:
-            yield disk
-    except CannotMount as error:
-        pytest.skip(str(error))
 
 
 def test_limits_hold_and_shut_nobody_out(disk: Disk, tmp_path: Path) -> None:

@@ -10,16 +10,14 @@ import multiprocessing
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 from fsmq.spool import FsmqError, NewMessage, Spool
 from fsmq.spool.fsck import Severity, check
 from tests.harness.suite import eventually
-from tests.power.disk import CannotMount, Cut, Disk
+from tests.power.disk import Cut, Disk
 
 QUEUES = HERE, THERE = "here", "there"
 IDS = [f"id/{number}" for number in range(24)]
@@ -153,15 +151,6 @@ def inspect_chosen(root: Path, log: Path, until: float, before: Where) -> Where:
 
 
 # -- cuts ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["ext4", "xfs"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    try:
-        with Disk(tmp_path / "disk", request.param) as disk:
-            yield disk
-    except CannotMount as error:
-        pytest.skip(str(error))
 
 
 def test_an_ordered_move_is_made_and_no_message_is_lost(disk: Disk, tmp_path: Path) -> None:

@@ -197,7 +197,8 @@ class Doer(DoesIds, DoesDead):
 
     def _retry(self, meanwhile: Callable[[], object], **changed: str) -> None:
         self._posted += 1
-        body, own = b"put again, number %d" % self._posted, uuid7()
+        body = b"put again, number %d" % self._posted
+        own = f"again-{self._posted}" if changed else uuid7()
         self.begin(lambda p: p.may.add(body))
         if changed:
             self._leave(reservation(JOBS, own), b"")

@@ -3,8 +3,9 @@
     python -m tests.soak.memory --rounds 100
 
 Each way to end a request badly (`tests/http/bad_ends.py`) is tried with each request that takes a
-body, or gives one. Behind so many rounds the memory of mq may be a little more than before, and all
-that it counts as held has to be nothing. With ``--keys`` the server has keys; with
+body, or gives one. Meanwhile mq has no more than its limit for bodies beside what it had. Behind so
+many rounds its memory may be a little more than before, and all that it counts as held has to be
+nothing. With ``--keys`` the server has keys; with
 ``--tls`` it speaks TLS.
 """
 
@@ -29,13 +30,17 @@ from tests.harness.suite import Suite, eventually
 from tests.http import bad_ends
 from tests.http.bad_ends import MIB, Asked, Server
 from tests.http.keyfile import add_key
+from tests.http.test_limits import memory
+from tests.http.test_memory import SPARE, peak
 
 # The bar: so much more than before is none of a leak.
 SHARE, MORE = 1.2, 20 * MIB
 _DESCRIPTORS = 8
 _AT_ONCE = 4
+LIMIT = 64 * MIB
 OPTIONS = (
     "--sync=none",
+    f"--max-body-memory={LIMIT}",
     "--dialects=emodb,dynamiq,sqs",
     "--history=off",
     "--read-timeout=2",
@@ -54,9 +59,7 @@ class Weighed:
 
     @property
     def memory(self) -> int:
-        status = Path(f"/proc/{self.suite['mq'].pid}/status").read_text()
-        [line] = [line for line in status.split("\n") if line.startswith("VmRSS")]
-        return int(line.split()[1]) * 1024
+        return memory(self.suite)
 
     @property
     def descriptors(self) -> int:
@@ -80,13 +83,21 @@ class Weighed:
     def after(self, rounds: int, end: Callable[[Server, Asked], None], asked: Asked) -> list[str]:
         """Ends so many requests badly; a sentence for each thing that they have left behind."""
         eventually(self.is_at_rest)
-        memory, descriptors = self.memory, self.descriptors
+        before, descriptors = self.memory, self.descriptors
+        peak(self.suite)
+
+        def once(_: int) -> None:
+            bad_ends.give_back(self.suite.root)
+            end(self.server, asked)
+
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(lambda _: end(self.server, asked), range(rounds)))
+            list(pool.map(once, range(rounds)))
+        highest = peak(self.suite)
         told = {
+            f"it had {highest / MIB:.0f} MiB": lambda: highest <= before + LIMIT + SPARE,
             "it counts as held what is not": self.is_at_rest,
             "descriptors": lambda: self.descriptors <= descriptors + _DESCRIPTORS,
-            "memory": lambda: self.memory <= memory * SHARE + MORE,
+            "memory": lambda: self.memory <= before * SHARE + MORE,
         }
         left = []
         for what, holds in told.items():
@@ -95,8 +106,8 @@ class Weighed:
             except AssertionError:
                 left.append(what)
         now = f"{self.descriptors} descriptors, {self.memory / MIB:.0f} MiB, {self.figures()}"
-        before = f"before {descriptors} and {memory / MIB:.0f} MiB"
-        return [f"{', '.join(left)}: {now}; {before}"] if left else []
+        was = f"before {descriptors} and {before / MIB:.0f} MiB"
+        return [f"{', '.join(left)}: {now}; {was}"] if left else []
 
 
 @contextmanager
@@ -122,11 +133,11 @@ def weighed(folder: Path, *, with_keys: bool = False, with_tls: bool = False) ->
 
 def pairs(served: Mapping[str, Any]) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:
     """Each way with each request that can end so."""
+    for asked in bad_ends.WITH_ANSWERS:
+        for end in (*bad_ends.OF_ANSWERS, *bad_ends.OF_SLOW_ANSWERS):
+            yield end, asked
     for asked in bad_ends.with_bodies(served):
         for end in bad_ends.WITH_BODIES:
-            yield end, asked
-    for asked in bad_ends.WITH_ANSWERS:
-        for end in bad_ends.OF_ANSWERS:
             yield end, asked
 
 

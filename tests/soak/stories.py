@@ -11,14 +11,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 
 import click
 
-from tests.replay.place import scratch
+from tests.power.disk import ext4_if_possible
 from tests.stories.every import STORIES
 from tests.stories.plays import KINDS, Finding, Play, explore
 
@@ -60,8 +58,8 @@ def main(stories: tuple[str, ...], kinds: tuple[str, ...], step: int, jobs: int)
 
 def _explore(task: tuple[str, str, Play, int]) -> Told:
     name, kind, play, step = task
-    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
-        found = list(explore(STORIES[name], play, Path(folder), step))
+    with ext4_if_possible("fsmq-stories-") as folder:
+        found = list(explore(STORIES[name], play, folder, step))
     return name, kind, play, len(found), [finding for finding in found if finding is not None]
 
 

@@ -45,6 +45,11 @@ def visible(root: Path) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def listed(folder: Path) -> list[str]:
+    """What is in a folder of snapshots, sorted; its lock does not count."""
+    return sorted(name for name in os.listdir(folder) if name != ".lock")
+
+
 def back_to_new(root: Path, queue: str = "jobs", only: str | None = None) -> None:
     """Bring what can be claimed, or is hidden, to new/: as a shell user does. only: one id."""
     for path in [*(root / "queues" / queue).iterdir(), *(root / "delay").glob(f"{queue}:*")]:
@@ -101,3 +106,12 @@ def files_no_longer_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def damage(path: Path, at: int, size: int = 1) -> None:
+    """Change bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        old = file.read(size)
+        file.seek(at)
+        file.write(bytes(255 - byte for byte in old))

@@ -65,9 +65,12 @@ class Model:
     def ids(self, *states: State) -> list[str]:
         return sorted(i for i, fact in self.messages.items() if fact.state in states)
 
-    def holds(self, own: str) -> bool:
-        """Whether a message of an own id stands here, under whichever of its names."""
-        return not self.messages.keys().isdisjoint(names.siblings(own))
+    def holds(self, own: str, *, beside: str = "") -> bool:
+        """Whether a message of an own id stands here, under whichever of its names.
+
+        beside: a name that does not count.
+        """
+        return not (self.messages.keys() - {beside}).isdisjoint(names.siblings(own))
 
     def is_used_up(self, fact: Fact) -> bool:
         return self.max_deliveries is not None and fact.deliveries >= self.max_deliveries
@@ -214,7 +217,7 @@ class Models:
             fact.state = DELAY if ahead else READY
         if fact is None or fact.state is not READY:
             return NoSuchMessage
-        if new_id != message_id and model.holds(names.siblings(new_id)[0]):
+        if new_id != message_id and model.holds(new_id, beside=message_id):
             return DuplicateMessage
         fact.waits = False
         model.messages[new_id] = model.messages.pop(message_id)

@@ -65,17 +65,20 @@ def test_delayed_messages_are_not_in_flight(jobs: Queue) -> None:
     assert jobs.claim() == []
 
 
-def test_a_message_that_was_released_with_a_delay_is_in_flight_until_then(
+def test_a_message_that_was_released_with_a_delay_is_not_in_flight(
     jobs: Queue, clock: Clock
 ) -> None:
     put(jobs, 2)
     jobs.configure(max_in_flight=1)
     [held] = jobs.claim()
     held.release(10)
-    assert jobs.counts().in_flight == 1
+    assert (jobs.counts().in_flight, jobs.counts().delayed) == (0, 1)
+    [other] = jobs.claim()
+    other.ack()
     assert jobs.claim() == []
     clock.advance(11)
-    assert len(jobs.claim()) == 1
+    [again] = jobs.claim()
+    assert (again.id, again.deliveries) == (held.id, 2)
 
 
 def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -> None:
@@ -520,3 +523,33 @@ def test_a_read_that_fails_once_shuts_nobody_out(
             jobs.claim()
     with Spool(root, sync="none") as other:
         assert len(other.queue("jobs").claim()) == 1
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+def test_claims_by_groups_at_a_limit_do_not_wait_for_each_other(root: Path, fifo: bool) -> None:
+    """Both have two locks to take for each message, of the groups and of the limit."""
+    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
+        spool.create_queue("grouped", fifo=fifo)
+        queue = spool.queue("grouped")
+        if not fifo:
+            queue.configure(fetch_order="fair")
+        queue.configure(max_in_flight=100)
+        queue.put_many([NewMessage(b"x", group=str(n)) for n in range(40)])
+        faults: list[Unavailable] = []
+
+        def claim(of: Queue) -> None:
+            try:
+                for _ in range(40):
+                    for message in of.claim(5):
+                        message.release()
+            except Unavailable as fault:
+                faults.append(fault)
+
+        threads = [
+            threading.Thread(target=claim, args=(s.queue("grouped"),)) for s in (spool, other)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []

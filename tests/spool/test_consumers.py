@@ -103,6 +103,18 @@ def test_an_open_batch_is_given_again_and_a_committed_one_never(spool: Spool, jo
     assert os.listdir(spool.tree.root / "consumers" / "spark") == [".lock"]
 
 
+def test_a_batch_whose_file_is_gone_is_not_said_to_be_committed(spool: Spool, jobs: Queue) -> None:
+    fill(jobs, 2)
+    with Consumer(spool, "spark") as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+        os.unlink(f"consumers/spark/{batch.name}.json", dir_fd=spool.tree.fd)
+        with pytest.raises(Unavailable, match="is gone"):
+            consumer.commit("s", batch.number)
+        assert consumer.batches("s", 0) == [batch]
+        assert consumer.commit("s", batch.number) == 2
+
+
 def test_what_another_stream_left_is_adopted(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 2)
     with Consumer(spool, "spark") as consumer:

@@ -60,6 +60,26 @@ def test_a_group_whose_message_comes_back_at_once_has_had_its_turn(queue: Queue)
     assert len(served) == 9
 
 
+def test_a_group_has_its_turn_however_many_others_come(queue: Queue) -> None:
+    put(queue, "a1", "a2", "a3")
+    for number in range(9):
+        queue.put("x", group=f"before {number}")
+    served = []
+    for number in range(100):
+        queue.put("x", group=f"new {number}")  # as many come as are done
+        [message] = queue.claim()
+        message.ack()
+        served.append(message.body)
+    assert {b"a1", b"a2", b"a3"} < set(served)
+
+
+def test_a_group_that_comes_is_before_those_that_were_just_served(queue: Queue) -> None:
+    put(queue, "a1", "a2", "b1", "b2")
+    assert bodies(list(queue.claim(2))) == ["a1", "b1"]
+    put(queue, "c1", "d1")
+    assert bodies(list(queue.claim(4))) == ["c1", "d1", "a2", "b2"]
+
+
 def test_without_a_group_each_is_one_of_its_own(queue: Queue) -> None:
     put(queue, *(f"a{n}" for n in range(9)))
     queue.put("x")

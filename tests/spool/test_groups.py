@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ import pytest
 from fsmq import InvalidValue, Message, NewMessage, NoSuchMessage, Queue, Spool
 from fsmq.spool import prepare
 from fsmq.spool.durability.locks import lock
+from fsmq.spool.durability.shared_names import claims_name
 from fsmq.spool.fsck import check
 from fsmq.spool.index import listings
 from fsmq.spool.index.events import Events
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.index.ready_index import GRACE_S
-from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import group_bits
+from fsmq.spool.verbs.latch import Latched
 from tests.spool.crashing import begin_sends
 from tests.spool.test_delivery import someone_holds
 
@@ -391,3 +392,83 @@ def test_the_view_of_who_does_not_claim_stays_small(queue: Queue) -> None:
                 theirs.ack(*messages)
             queue.spool.context.ready.refresh()
     assert len(view._order) <= 2 * 101 + 1024
+
+
+def test_the_view_keeps_nothing_of_groups_that_are_over(queue: Queue) -> None:
+    view = None
+    for number in range(30):
+        queue.put_many([NewMessage(b"x", group=f"{number}-{n}") for n in range(10)])
+        while messages := queue.claim(10):
+            queue.ack(*messages)
+        view = queue.spool.context.groups._queues[queue.name].view
+    assert view is not None
+    assert len(view._groups) + len(view._turns) + len(view._order) <= 30
+
+
+def beside_its_claim(
+    monkeypatch: pytest.MonkeyPatch, spool: Spool, do: Callable[[], object]
+) -> None:
+    """Rest behind the rename of the next claim, while another thread takes in what is done."""
+    unlatch = Latched.unlatch
+
+    def rest(latched: Latched) -> int:
+        fd = unlatch(latched)
+        monkeypatch.setattr(Latched, "unlatch", unlatch)
+        do()
+        beside = threading.Thread(target=spool.context.ready.refresh)
+        beside.start()
+        beside.join()
+        return fd
+
+    monkeypatch.setattr(Latched, "unlatch", rest)
+
+
+@pytest.fixture(params=["fifo", "limited"])
+def grouped(request: pytest.FixtureRequest, spool: Spool) -> Queue:
+    """A queue whose events are heard, and of each of whose groups one message is in flight."""
+    queue = spool.queue("grouped")
+    spool.create_queue(queue.name, fifo=request.param == "fifo")
+    if request.param == "limited":
+        queue.configure(fetch_order="fair", max_in_flight_per_group=1)
+    queue.put("before", group="before")
+    queue.claim()[0].ack()
+    return queue
+
+
+def test_what_comes_beside_a_claim_of_its_group_is_claimed_behind_it(
+    grouped: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Spool(grouped.spool.tree.root, sync="none") as other:
+        theirs = other.queue(grouped.name)
+        grouped.put("first", group="a")
+        beside_its_claim(monkeypatch, grouped.spool, lambda: theirs.put("second", group="a"))
+        [first] = grouped.claim()
+        first.ack()
+        assert bodies(list(grouped.claim())) == ["second"]
+
+
+@pytest.mark.parametrize("then", ["release", "remove"])
+def test_a_claim_that_is_over_before_it_is_noted_hides_nothing(
+    grouped: Queue, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    with Spool(grouped.spool.tree.root, sync="none") as other:
+        end = getattr(other.queue(grouped.name), then)
+        first, second = sorted(grouped.put_many([NewMessage(b"x", group="a")] * 2))
+        beside_its_claim(monkeypatch, grouped.spool, lambda: end(first))
+        grouped.claim()
+        assert [m.id for m in grouped.claim()] == [first if then == "release" else second]
+
+
+def test_what_waits_for_its_backoff_before_its_claim_is_noted_holds_nobody_up(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Spool(spool.tree.root, sync="none") as other:
+        queue = spool.queue("limited", create=True)
+        queue.configure(fetch_order="fair", max_in_flight_per_group=1, retry_backoff=60)
+        queue.put("before", group="before")
+        queue.claim()[0].ack()
+        first, second = sorted(queue.put_many([NewMessage(b"x", group="a")] * 2))
+        theirs = other.queue(queue.name)
+        beside_its_claim(monkeypatch, spool, lambda: theirs.release(first))
+        queue.claim()
+        assert [m.id for m in queue.claim()] == [second]

@@ -9,6 +9,7 @@ import pytest
 
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records.history import Figures, Moment, Recorder, read_history, step_of
+from fsmq.spool.records.hour_totals import Happened, HourTotals
 from fsmq.spool.records.metrics import Metrics, Snapshot
 from fsmq.spool.records.thinning import expire, thin
 from tests.spool.helpers import forked
@@ -75,6 +76,17 @@ def test_a_queue_that_does_not_change_has_no_figures_and_is_known_all_the_same(t
     ]
     found = history(tree, NOON + 60, NOON + 300)
     assert found == [Moment(NOON + 60 * n, Figures(0, 3)) for n in range(1, 5)]
+
+
+def test_what_happens_again_and_again_is_in_each_line(tree: Tree) -> None:
+    """A steady rate through an empty queue is the same figures each minute, and none is lost."""
+    recorder = Recorder(tree, "a")
+    for minute in range(4):
+        recorder.record(
+            NOON + 60 * minute, waiting(0), {"mq": counted(put=9 * minute, remove=9 * minute)}
+        )
+    found = history(tree, NOON, NOON + 240)
+    assert [(one.figures.sent, one.figures.deleted) for one in found] == [(0, 0), *[(9, 9)] * 3]
 
 
 def test_depth_is_the_latest_and_what_happened_is_the_sum_of_the_hosts(tree: Tree) -> None:
@@ -168,3 +180,25 @@ def test_an_answer_has_an_end(tree: Tree) -> None:
     assert step_of(0, 72 * HOUR, 1) == 600
     assert step_of(0, 72 * HOUR, 1, 60) == 60
     assert 10_000 * 72 * HOUR / step_of(0, 72 * HOUR, 10_000) <= 100_000
+
+
+def test_hours_are_added_up_by_queue(tree: Tree) -> None:
+    a, b = Recorder(tree, "a"), Recorder(tree, "b")
+    for minute in range(0, 180, 20):
+        a.record(NOON + 60 * minute, waiting(0), {"mq": counted(put=minute, bury=minute // 40)})
+        b.record(NOON + 60 * minute, waiting(0), {"mq": counted(remove=minute)})
+    totals, now = HourTotals(tree), NOON + 3 * HOUR - 60
+    first, second, third = NOON, NOON + HOUR, NOON + 2 * HOUR
+    found = totals.read(now, 3)
+    assert found == {
+        first: {"jobs": Happened(40, 0, 40, 0, 1)},
+        second: {"jobs": Happened(60, 0, 60, 0, 1)},
+        third: {"jobs": Happened(60, 0, 60, 0, 2)},
+    }
+    assert totals.read(now, 2) == {hour: found[hour] for hour in (second, third)}
+    # What is over is read once; the current hour goes on.
+    for name in ("a-20261121T13.jsonl", "a-20261121T14.jsonl"):
+        (tree.root / "history" / name).write_text("")
+    assert totals.read(now, 2) == {second: found[second], third: {"jobs": Happened(deleted=60)}}
+    thin(tree, NOON + 9 * HOUR)
+    assert totals.read(now, 1)[third] == {"jobs": Happened(deleted=60)}

@@ -273,7 +273,7 @@ def test_messages_move_with_their_ids_and_timers(
     else:
         from fsmq.spool.verbs.moves.move import move_messages
 
-        moved = move_messages(spool.context, "jobs", "more", delayed=True)
+        moved = spool.complete(move_messages(spool.context, "jobs", "more", delayed=True))
         assert (moved.moved, moved.conflicts) == (2, 1)
     assert (_state(more, "ready"), _state(more, "later")) == ("ready", "delayed")
     assert (_state(jobs, "ready"), _state(jobs, "held")) == (None, "in_flight")
@@ -736,7 +736,7 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
                     prepare.upsert(dead.context, "jobs", [NewMessage(b"new", id="a")])
                 message = NewMessage(str(number).encode())
                 all_prepared.append(prepare.put(dead.context, "plain", [message]))
-        assert move_messages(spool.context, "jobs", "other").moved == 1
+        assert spool.complete(move_messages(spool.context, "jobs", "other")).moved == 1
     [moved] = (root / "queues" / "other").iterdir()
     fd = os.open(moved, os.O_RDONLY)
     try:

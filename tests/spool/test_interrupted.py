@@ -21,7 +21,7 @@ from fsmq.spool.index.events import Events
 from fsmq.spool.index.ready import Ready
 from fsmq.spool.limits import shared
 from fsmq.spool.limits.group_queue import GroupQueue
-from fsmq.spool.log import joint
+from fsmq.spool.log import group_commit
 from fsmq.spool.verbs import latch
 from fsmq.spool.verbs.put import Staging
 from tests.harness.calls import Trap, seen
@@ -154,7 +154,7 @@ VERBS: dict[str, Callable[[Spool], object]] = {
         ("latch", latch.latch),
         ("latch", latch.Latched.close),
         ("latch", latch.Latched.unlatch),
-        ("log", joint.Joint._lead),
+        ("log", group_commit.GroupCommit._lead),
     ],
 )
 def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
@@ -215,7 +215,7 @@ def test_a_latch_ends_with_its_object(tmp_path: Path) -> None:
 def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Path) -> None:
     with Spool(tmp_path, sync="none") as spool:
         VERBS["log"](spool)
-        lost(joint.Joint._join, "c_return", lambda: VERBS["log"](spool))
+        lost(group_commit.GroupCommit._join, "c_return", lambda: VERBS["log"](spool))
         other = threading.Thread(target=VERBS["log"], args=(spool,), daemon=True)
         other.start()
         other.join(10)  # it waited for ever

@@ -17,7 +17,7 @@ import pytest
 
 from fsmq.spool import Spool, prepare
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.records.alive import look
+from fsmq.spool.records.alive import find_alive
 from fsmq.spool.records.journal import Journal, via
 from fsmq.spool.records.journal_files import close_abandoned, expire
 from fsmq.spool.records.metrics import Metrics
@@ -246,7 +246,7 @@ def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
 
 _WRITER = """
 import signal, sys
-from fsmq.spool.records.alive import look
+from fsmq.spool.records.alive import find_alive
 from fsmq.spool.records.journal import Journal
 from fsmq.spool.records.metrics import Metrics
 from fsmq.spool.layout.tree import Tree
@@ -368,7 +368,7 @@ def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> N
 def test_who_asks_whether_programs_live_leaves_no_trace(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         spool.queue("jobs", create=True).put(b"x")
-        asked = threading.Thread(target=look, args=(spool.tree, 30.0))
+        asked = threading.Thread(target=find_alive, args=(spool.tree, 30.0))
         asked.start()
         # As mover and reaper do, which is what it waits for.
         eventually(lambda: (spool.deliver(), spool.reap(), not asked.is_alive())[-1])

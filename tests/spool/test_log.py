@@ -25,11 +25,11 @@ from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.ranges import Ranges
 from fsmq.spool.log.segment import newest, record
 from fsmq.spool.log.segment import segments as files
-from fsmq.spool.log.segment.hints import End
+from fsmq.spool.log.segment.checkpoint import End
 from fsmq.spool.log.segment.tail import LogTail
 from fsmq.spool.log.segment.turns import last_end
 from tests.harness.suite import HOME
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, damage
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
 
@@ -211,7 +211,7 @@ def test_a_clock_that_was_ahead_for_a_while_lets_no_id_be_forgotten(
 def test_ids_are_found_by_the_times_of_messages_in_any_order(
     spool: Spool, clock: Clock, seed: int
 ) -> None:
-    """Processes have clocks of their own, which are set; hints are lost."""
+    """Processes have clocks of their own, which are set; checkpoints are lost."""
     rng = random.Random(seed)
     log = made(spool, "hosts" if seed % 2 else "host")
     log.configure(segment_bytes=rng.choice([4096, 30_000, 1 << 20]))
@@ -228,8 +228,8 @@ def test_ids_are_found_by_the_times_of_messages_in_any_order(
         if not rng.randrange(20):
             for other in spools:
                 other.open_logs.close()
-            for hint in (spool.tree.root / "logs" / log.name / "log").glob(".[st]*"):
-                hint.unlink()
+            for checkpoint in (spool.tree.root / "logs" / log.name / "log").glob(".[st]*"):
+                checkpoint.unlink()
         now_us = int(clocks[at]() * 1e6)
         mine = spools[at].log(log.name)
         own = f"id{rng.randrange(12)}"
@@ -399,7 +399,7 @@ def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
 
 @pytest.mark.parametrize("lost", [".sync", "turn", "both"])
 def test_hints_are_as_old_as_they_may_be(log: Log, lost: str, clock: Clock) -> None:
-    """The filesystem was lost and mounted again: nobody syncs the hints."""
+    """The filesystem was lost and mounted again: nobody syncs the checkpoints."""
     log.configure(segment_bytes=4096)
     log.publish(b"first")
     folder = segments(log)[0].parent
@@ -422,15 +422,15 @@ def test_what_the_hint_of_writers_says_may_never_have_reached_the_disk(
 ) -> None:
     log.publish(b"first")
     [path] = segments(log)
-    hint, end = turn(log), appended(log)
+    checkpoint, end = turn(log), appended(log)
     synced = path.with_name(".sync").read_bytes()
     log.publish(b"second")
-    ahead = hint.read_bytes()
+    ahead = checkpoint.read_bytes()
     log.spool.open_logs.close()  # type: ignore[attr-defined]
     with path.open("r+b") as file:
         file.seek(end.position)
         file.write(bytes(path.stat().st_size - end.position))  # xfs leaves such
-    hint.write_bytes(ahead)
+    checkpoint.write_bytes(ahead)
     path.with_name(".sync").write_bytes(synced)
     assert bodies(log) == [b"first"]
     assert log.publish(b"third") == 1
@@ -582,14 +582,6 @@ def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:
     assert bodies(log) == [b"", b"", b"next"]
 
 
-def damage(path: Path, at: int, size: int = 1) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        old = file.read(size)
-        file.seek(at)
-        file.write(bytes(255 - byte for byte in old))
-
-
 @pytest.mark.parametrize("reboot", [False, True])
 @pytest.mark.parametrize("is_last", [True, False])
 def test_damage_costs_no_more_than_up_to_the_next_mark(
@@ -608,8 +600,8 @@ def test_damage_costs_no_more_than_up_to_the_next_mark(
     for at in range(record.FIRST, record.FIRST + 120 * 70, 37):
         damage(path, at)
         if reboot:
-            for hint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
-                hint.unlink(missing_ok=True)
+            for checkpoint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
+                checkpoint.unlink(missing_ok=True)
         log.spool.open_logs.close()  # type: ignore[attr-defined]
         found, offset, lost = {}, 0, 0
         while offset < log.end():
@@ -727,15 +719,15 @@ def test_zeros_of_a_segment_whose_sync_failed_are_no_bytes_of_the_log(root: Path
 def test_what_was_answered_before_a_power_cut_outlives_a_sync_that_fails_behind_it(
     root: Path,
 ) -> None:
-    """The hint may be old then: what stands behind it was answered."""
+    """The checkpoint may be old then: what stands behind it was answered."""
     with Spool(root) as spool:
         log = spool.log("users")
         log.create(writers="host")
         log.publish(b"first")
-        hint = segments(log)[0].with_name(".sync")
-        old = hint.read_bytes()
+        checkpoint = segments(log)[0].with_name(".sync")
+        old = checkpoint.read_bytes()
         log.publish(b"second")
-    hint.write_bytes(old)
+    checkpoint.write_bytes(old)
     turn(log).unlink()
     with Spool(root) as spool:
         log = spool.log("users")

@@ -305,7 +305,7 @@ def test_what_a_queue_took_is_brought_once_though_it_refuses_the_rest(
 FEEDS = """
 import sys
 from fsmq.cli import main
-sys.argv = ["fsmq", "log", "users", "--to", "mails", "--follow", "--at", sys.argv[1]]
+sys.argv = ["fsmq", "log", "feed", "users", "mails", "--follow", "--at", sys.argv[1]]
 main()
 """
 

@@ -28,7 +28,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.segment import tail, turns
-from fsmq.spool.log.segment.hints import End
+from fsmq.spool.log.segment.checkpoint import End
 from fsmq.spool.log.segment.record import (
     FIRST,
     LINE_BYTES,
@@ -41,7 +41,7 @@ from fsmq.spool.log.segment.segments import File
 from fsmq.spool.log.segment.tail import LogTail
 from fsmq.spool.log.segment.turns import Turn, last_end
 from tests.harness.suite import HOME, eventually
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, damage
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
 
@@ -573,20 +573,12 @@ def test_who_is_at_work_on_a_log_that_is_made_anew_changes_nothing_of_it(
 # -- damage --------------------------------------------------------------------------------------
 
 
-def spoil(path: Path, at: int, size: int = 1) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        old = file.read(size)
-        file.seek(at)
-        file.write(bytes(255 - byte for byte in old))
-
-
 @MODES
 @pytest.mark.parametrize("size", [1, LINE_BYTES, FIRST])
 @pytest.mark.parametrize("which", [0, 1, -1])
-@pytest.mark.parametrize("hints", ["there", "gone"])
+@pytest.mark.parametrize("checkpoints", ["there", "gone"])
 def test_a_damaged_line_costs_nothing(
-    root: Path, writers: str, size: int, which: int, hints: str
+    root: Path, writers: str, size: int, which: int, checkpoints: str
 ) -> None:
     with Spool(root) as spool:
         log = spool.log("users")
@@ -594,12 +586,12 @@ def test_a_damaged_line_costs_nothing(
         for number in range(100):
             log.publish(b"%0100d" % number)
         path = segments(log)[which]
-    spoil(path, 3 if size == 1 else 0, size)
+    damage(path, 3 if size == 1 else 0, size)
     found = check(root, offline=True).findings
     assert [finding.kind.value for finding in found] == ["bad-segment"]
-    if hints == "gone":
-        for hint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
-            hint.unlink()
+    if checkpoints == "gone":
+        for checkpoint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
+            checkpoint.unlink()
     with Spool(root) as spool:
         log = spool.log("users")
         assert [int(body) for body in bodies(log)] == list(range(100))
@@ -665,7 +657,7 @@ def test_a_damaged_byte_of_a_mark_costs_nothing_and_one_of_a_message_that_alone(
     mark = marks_of(path)[1]
     whole = path.read_bytes()
     for at in range(mark - 120, mark + MARK_BYTES):
-        spoil(path, at)
+        damage(path, at)
         with Spool(root) as spool:
             log = spool.log("users")
             found = [message.offset for message in log.read()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
-import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +23,7 @@ from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming import progress_file
 from fsmq.spool.log.consuming.progress_file import ProgressFile
 from fsmq.spool.log.log import Log, LogEntry
+from tests.harness.cost import counted
 from tests.spool.crashing import MUTATING
 from tests.spool.helpers import Clock
 
@@ -550,41 +551,60 @@ def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: 
 # -- cost ------------------------------------------------------------------------------------------
 
 
-def calls_of(number: int, root: Path, order: str) -> int:
+def calls_of(number: int, root: Path, order: str, shape: str) -> int:
     """Python's calls for a claim and its done, of two processes in turn, on a channel where every
-    second message is done, and most others are given up for a day."""
+    second message is done, and the others are what ``shape`` says."""
     clock = Clock()
     with Spool(root, sync="none", clock=clock, delivers=False) as one, anew(one, clock) as two:
         channel = made(one.log("users", create=True), number, keys=number, order=order)
         channel.claim(number, visibility=3600)
         channel.ack(*range(1, number, 2))
-        for offset in range(0, number, 2):
-            channel.release(offset, delay=86400)
-        one.log("users").publish_many([LogEntry(b"new", key=f"n{n}") for n in range(12)])
+        if shape == "their consumer died":
+            clock.advance(3601)
+        else:
+            for offset in range(0, number, 2):
+                channel.release(offset, delay=0 if shape == "given up" else 86400)
+        if shape == "delayed, with new ones behind":
+            one.log("users").publish_many([LogEntry(b"new", key=f"n{n}") for n in range(12)])
         both = [channel, seen_by(two)]
         for some in both:
             some.ack(*some.claim(1))
-        calls = 0
-
-        def count(frame: object, event: str, argument: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
+        with counted() as cost:
             for turn in range(10):
-                [message] = both[turn % 2].claim(1)
-                message.ack()
-        finally:
-            sys.setprofile(None)
-        return calls
+                found = both[turn % 2].claim(1)
+                both[turn % 2].ack(*found)
+        return cost.calls
 
 
-@pytest.mark.parametrize("order", ["none", "key"])
-def test_a_claim_and_its_done_cost_the_same_whatever_is_held(root: Path, order: str) -> None:
-    few = calls_of(20, root / "few", order)
-    many = calls_of(4000, root / "many", order)
+@pytest.mark.parametrize(
+    "shape", ["given up", "their consumer died", "delayed", "delayed, with new ones behind"]
+)
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+def test_a_claim_and_its_done_cost_the_same_whatever_is_held(
+    root: Path, order: str, shape: str
+) -> None:
+    few = calls_of(60, root / "few", order, shape)
+    many = calls_of(4000, root / "many", order, shape)
     assert many < 1.3 * few
+
+
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+def test_claims_that_end_leave_nothing_in_memory(root: Path, order: str) -> None:
+    def grown(channel: Channel, times: int) -> int:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(times):
+            [message] = channel.claim(1)
+            channel.release(message.offset)
+        return tracemalloc.get_traced_memory()[0] - before
+
+    with Spool(root, sync="none", delivers=False) as spool:
+        channel = made(spool.log("users", create=True), 3, order=order)
+        tracemalloc.start()
+        try:
+            grown(channel, 1200)  # until what has ended is thrown away
+            assert grown(channel, 2400) < 400_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_channel_keeps_no_file_open(log: Log) -> None:

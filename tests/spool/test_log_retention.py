@@ -70,6 +70,32 @@ def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
     assert log.publish(b"next") == 200
 
 
+@pytest.mark.parametrize("writers", ["host", "hosts"])
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_what_is_larger_than_a_segment_goes_by_its_age_as_well(
+    spool: Spool, clock: Clock, writers: Any, at_once: int
+) -> None:
+    log = spool.log("large")
+    log.create(segment_bytes=4096, retain_for=HOUR_S, writers=writers)
+    for number in range(6):
+        log.publish_many([bytes([number]) * 9000] * at_once)
+        clock.advance(60)
+    spool.tend_logs()
+    assert log.first() == 0
+    clock.advance(HOUR_S - 3 * 60)
+    for _ in range(3):
+        spool.tend_logs()
+    first, end = log.first(), 6 * at_once
+    assert 0 < first < end
+    found = [(message.offset, message.body) for message in log.read()]
+    assert found == [(at, bytes([at // at_once]) * 9000) for at in range(first, end)]
+    clock.advance(HOUR_S)
+    for _ in range(3):
+        spool.tend_logs()
+    assert log.first() == log.end() == end
+    assert log.publish(b"next") == end
+
+
 def test_the_newest_bytes_are_kept(log: Log, clock: Clock) -> None:
     log.configure(retain_for=0, retain_bytes=10_000)
     fill(log, clock, 20)

@@ -19,7 +19,7 @@ from fsmq.spool import Spool
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.retention import Retention
-from fsmq.spool.log.segment.hints import LockFile
+from fsmq.spool.log.segment.checkpoint import LockFile
 from tests.harness.rounds import part_of
 
 CALLS = ("open", "pwrite", "ftruncate", "stat", "fdatasync", "fsync", "listdir", "unlink", "rename")

@@ -254,17 +254,19 @@ class SpoolMachine(RuleBasedStateMachine):
     ) -> None:
         if name not in self.queues:
             return
-        arguments: dict[str, Any] = {"id": own, "delay": delay}
-        if own == CARRYING:
-            arguments |= {"content_type": headers[0], "attributes": headers[1]}
-        else:
-            headers = HEADERS[0]
+        content_type, attributes = headers
+        arguments = {
+            "id": own,
+            "delay": delay,
+            "content_type": content_type,
+            "attributes": attributes,
+        }
         if self.model(name).holds(own):
             with pytest.raises(DuplicateMessage):
                 self.queue(name).put(body, **arguments)
             return
         message_id = self.queue(name).put(body, **arguments)
-        assert message_id.startswith(own)
+        assert names.siblings(message_id)[0] == own
         self.model(name).messages[message_id] = self.models.put(body, delay, headers)
 
     @rule(name=existing, count=st.integers(1, 3), visibility=st.sampled_from(HOLDS))
@@ -327,7 +329,7 @@ class SpoolMachine(RuleBasedStateMachine):
         new_id = names.with_priority(message_id, priority)
         error = self.models.set_priority(name, message_id, new_id or message_id)
         if new_id is None and message_id in self.model(name).messages:
-            error = InvalidValue  # a plain id carries none
+            error = InvalidValue  # a shell's name that is no own id carries none
         if error is None:
             assert queue.set_priority(message_id, priority) == new_id
         else:

@@ -151,7 +151,6 @@ class CrashingMachine(SpoolMachine):
     ) -> None:
         if name not in self.queues or self.model(name).holds(own):
             return
-        headers = headers if own == CARRYING else HEADERS[0]
         left = self.left_as(name, own)
 
         def put(spool: Spool) -> None:

@@ -177,14 +177,14 @@ def test_nor_does_it_where_somebody_waits_for_the_move(
 
     def move() -> object:
         if verb == "move":
-            return move_messages(spool.context, "a", "b")
+            return spool.complete(move_messages(spool.context, "a", "b"))
         return spool.complete(redrive_messages(spool.context, "a", names, "b"))
 
     with pytest.raises(InUse):
         move()
     assert spool.counts("b").ready == 19
     stopped.abort()
-    assert move_messages(spool.context, "a", "b").moved == 1
+    assert spool.complete(move_messages(spool.context, "a", "b")).moved == 1
 
 
 def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
@@ -267,7 +267,7 @@ def test_one_whose_id_cannot_be_read_keeps_none_of_the_others_where_somebody_wai
 
     def move() -> object:
         if verb == "move":
-            return move_messages(spool.context, "a", "b")
+            return spool.complete(move_messages(spool.context, "a", "b"))
         return spool.complete(redrive_messages(spool.context, "a", names, "b"))
 
     with monkeypatch.context() as patched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from hypothesis import given
@@ -145,14 +146,74 @@ def test_own_ids_that_are_refused(own: str) -> None:
 
 @pytest.mark.parametrize("dress", ["p05.{}", "{}.h", "{}.x1", "{}.z"])
 def test_an_own_id_may_not_bring_its_prefix_or_flags_along(dress: str) -> None:
-    with pytest.raises(InvalidValue, match="bare UUID"):
+    with pytest.raises(InvalidValue, match="bare id"):
         names.new_id(own=dress.format(uuid7()))
 
 
-@pytest.mark.parametrize("what", [{"priority": 1}, {"ttl": 1.0}, {"headed": True}])
-def test_a_plain_own_id_cannot_carry_what_only_a_name_of_ours_can(what: dict[str, int]) -> None:
-    with pytest.raises(InvalidValue, match="UUIDv7"):
-        names.new_id(own="order-17", **what)  # type: ignore[arg-type]
+@pytest.mark.parametrize("dress", ["@{}@", "p05.@{}@", "@{}@.h", "@{}@.x1-1", "@@{}@@.h.z"])
+def test_an_own_id_may_not_bring_its_marks_along(dress: str) -> None:
+    with pytest.raises(InvalidValue, match="bare id"):
+        names.new_id(own=dress.format("order-17"))
+
+
+def test_a_marked_name_as_long_as_a_uuid_is_marked() -> None:
+    name = names.new_id(own="o" * 32, headed=True)
+    assert (len(name), names.facts(name).headed) == (36, True)
+
+
+def test_an_own_id_with_nothing_to_tell_is_the_whole_name() -> None:
+    assert names.new_id(own="order-17") == "order-17"
+    assert names.new_id(own="order-17", headed=True) == "@order-17@.h"
+    assert names.new_id(own="order-17", priority=5, packed=True) == "p05.@order-17@.z"
+
+
+own_ids = st.from_regex(r"(?!\.)[A-Za-z0-9._@+=~-]{1,64}", fullmatch=True).filter(
+    lambda own: names.facts(own) == names.PLAIN and not own.startswith(("@", "p"))
+)
+
+
+@given(own_ids, priorities, times_to_live, st.booleans(), st.booleans())
+def test_an_own_id_tells_what_it_was_made_from(
+    own: str, priority: int, ttl: float | None, headed: bool, packed: bool
+) -> None:
+    before = time.time()
+    name = names.new_id(own=own, priority=priority, ttl=ttl, headed=headed, packed=packed)
+    known = names.facts(name)
+    assert (known.priority, known.headed, known.packed) == (priority, headed, packed)
+    assert known.created_ms is None
+    if ttl is None:
+        assert known.expires_s is None
+    else:
+        assert known.expires_s is not None
+        late = known.expires_s - (before + ttl)
+        assert -0.001 < late < max(1, ttl / 16) + 2
+    assert names.siblings(name)[0] == own
+    assert name in names.siblings(name)
+    changed = names.with_priority(name, 7)
+    assert changed is not None
+    assert names.facts(changed) == known._replace(priority=7)
+    assert names.with_priority(changed, priority) == name
+    fresh = names.renewed(name)
+    assert names.facts(fresh)._replace(created_ms=None) == known
+
+
+@given(own_ids, priorities, st.floats(0.1, 1e9), st.floats(0, 1), *[st.booleans()] * 4)
+def test_a_retry_before_the_expiry_knows_the_name_of_the_first_try(
+    own: str, priority: int, ttl: float, part: float, a: bool, b: bool, c: bool, d: bool
+) -> None:
+    began = time.time()
+    try:
+        first = names.new_id(own=own, priority=priority, ttl=ttl, headed=a, packed=b)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(names.time, "time", lambda: began - 5 + part * (ttl + 5))
+            again = names.new_id(own=own, priority=priority, ttl=ttl, headed=c, packed=d)
+            known = names.siblings(again)
+            assert names.siblings(first)[0] == known[0] == own
+            assert again in names.siblings(first)  # also what was named before knows the retry
+    except InvalidValue:
+        return  # it ends after the year 9999
+    assert first in known
+    assert len(known) < 100
 
 
 def test_a_time_to_live_beyond_the_calendar_is_refused() -> None:
@@ -205,4 +266,6 @@ def test_what_is_no_staged_name_is_not_split(name: str) -> None:
 def test_siblings_are_the_names_with_and_without_a_header_block() -> None:
     uuid = str(uuid7())
     assert names.siblings(f"{uuid}.h") == [uuid, f"{uuid}.h", f"{uuid}.z", f"{uuid}.h.z"]
-    assert names.siblings("notes.h") == ["notes.h"]
+    marked = [f"@notes.h@{form}" for form in ("", ".h", ".z", ".h.z")]
+    assert names.siblings("notes.h") == ["notes.h", *marked]
+    assert names.siblings("by hand") == ["by hand"]

@@ -349,10 +349,10 @@ def test_a_purge_waits_for_a_message_that_is_being_postponed(
     spool.indexed("later").upsert([NewMessage(b"x", id="a")])
     postponed = prepare.postpone(spool.context, "later", "a", 60.0, {})
     assert postponed is not None
-    with pytest.raises(Unavailable, match="new name"):
+    with pytest.raises(Unavailable, match="renamed"):
         purging.queue("later").purge()
     stored = spool.complete(postponed)
-    with pytest.raises(Unavailable, match="new name"):
+    with pytest.raises(Unavailable, match="renamed"):
         purging.queue("later").purge()
     assert stored.rest is not None
     spool.complete(stored.rest)

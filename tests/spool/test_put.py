@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,54 @@ def test_an_own_id_with_a_header_block_stands_in_the_way_of_one_without(jobs: Qu
     jobs.put(b"first", id=own, content_type="text/plain")
     with pytest.raises(DuplicateMessage):
         jobs.put(b"second", id=own)
+
+
+FACTS = {
+    "id": "order-17",
+    "priority": 7,
+    "ttl": 1000,
+    "content_type": "application/json",
+    "attributes": {"try": "1"},
+    "group": "a",
+}
+
+
+def test_an_own_id_carries_everything(spool: Spool, jobs: Queue, root: Path) -> None:
+    name = jobs.put(b"{}", **FACTS)
+    assert tree_of(root)["queues/jobs"] == [name]
+    with pytest.raises(DuplicateMessage) as refused:
+        jobs.put(b"{}", **FACTS | {"attributes": {"try": "2"}})
+    assert refused.value.message_id == name
+    [message] = jobs.claim()
+    assert (message.id, message.priority, message.content_type) == (name, 7, "application/json")
+    assert (message.attributes, message.group) == ({"try": "1"}, "a")
+    assert message.expires_at is not None
+    assert 999 < message.expires_at - time.time() < 1000 * 17 / 16 + 1
+    jobs.remove(name)
+    jobs.put(b"{}", **FACTS)
+
+
+@pytest.mark.parametrize("left", [set(FACTS) - {"id"}, {"group", "content_type"}, set()])
+def test_an_own_id_is_in_the_way_whatever_header_it_has(jobs: Queue, left: set[str]) -> None:
+    header = {"content_type", "attributes", "group"}
+    jobs.put(b"first", **{name: FACTS[name] for name in FACTS if name in {"id", *(left & header)}})
+    for other in ({}, {"content_type": "a/b"}, {"attributes": {"a": "1"}}):
+        with pytest.raises(DuplicateMessage):
+            jobs.put(b"second", id="order-17", **other)
+
+
+def test_an_own_id_that_is_too_long_with_what_it_carries_is_refused(spool: Spool) -> None:
+    queue, own = spool.queue("q" * 180, create=True), "i" * 64
+    queue.put(b"x", id=own)
+    with pytest.raises(InvalidValue, match="id: is too long for queue"):
+        queue.put(b"x", id=own, priority=1)
+
+
+def test_a_plain_own_id_stays_the_name_where_bodies_are_compressed(jobs: Queue) -> None:
+    jobs.configure(compression="zlib")
+    assert jobs.put(b"x" * 1000, id="order-17") == "order-17"
+    assert jobs.put(b"x" * 1000, id="order-18", priority=1) == "p01.@order-18@.z"
+    assert [message.body for message in jobs.claim(2)] == [b"x" * 1000] * 2
 
 
 def test_an_own_id_is_free_again_when_its_message_is_removed(jobs: Queue) -> None:

@@ -214,7 +214,7 @@ def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(
     spool.make_moves()
     assert getattr(spool.find_move(move.ref), "moved", None) == 2
     assert set(names(jobs)) == set(ids[2:])
-    with pytest.raises(InvalidValue, match="1000 at most"):
+    with pytest.raises(InvalidValue, match="at most 1000"):
         spool.begin_move("jobs", "dead", only=[str(number) for number in range(1001)])
     with pytest.raises(InvalidValue, match="neither dedup nor count"):
         spool.begin_move("jobs", "dead", only=ids, count=3)
@@ -329,6 +329,22 @@ def test_a_redrive_goes_on_and_leaves_what_was_buried_since(
     found = spool.find_move(order.ref)
     assert found is not None
     assert (found.status, found.total, found.moved) == ("complete", 4, 4)
+
+
+def test_a_redrive_goes_on_with_what_a_host_has_buried_that_is_ahead(
+    root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move_work, "PART", 1)
+    jobs.configure(max_deliveries=9, dead_letter_queue="dead")
+    with Spool(root, sync="none", clock=lambda: spool.context.clock() + 30) as ahead:
+        bury(ahead.queue("jobs"), "jobs-1", "jobs-2", "jobs-3")
+    order, dead = spool.begin_redrive("dead"), spool.queue("dead")
+    assert MoveRunner(spool.context, spool.syncer, lambda: len(names(dead)) < 3).run() == 0
+    assert spool.make_moves() == 1
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert (found.status, found.total, found.moved) == ("complete", 3, 3)
+    assert (names(dead), names(jobs)) == ([], ["jobs-1", "jobs-2", "jobs-3"])
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"jobs-1": 1'])

@@ -59,9 +59,10 @@ def test_errors(spool: Spool, jobs: Queue) -> None:
     headed = jobs.put(b"c", id=own, priority=6, content_type="a/b")
     with pytest.raises(DuplicateMessage):  # as a put of this id would
         jobs.set_priority(headed, 5)
-    jobs.put(b"c", id="plain")
-    with pytest.raises(InvalidValue, match="only an id with a UUIDv7"):
-        jobs.set_priority("plain", 5)
+    Path(spool.tree.root, "queues/jobs/by hand").touch()
+    with pytest.raises(InvalidValue, match="a file name that carries none"):
+        jobs.set_priority("by hand", 5)
+    Path(spool.tree.root, "queues/jobs/by hand").unlink()
     for wrong in (-1, 100, True, 1.5):
         with pytest.raises(InvalidValue, match="priority"):
             jobs.set_priority(own, wrong)  # type: ignore[arg-type]

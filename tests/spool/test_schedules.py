@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.schedules.crontab import Crontab
 from fsmq.spool.schedules.putting import Putter
 from fsmq.spool.schedules.schedule import Schedule
+from fsmq.spool.schedules.schedule_settings import ScheduleState
 from fsmq.spool.schedules.scheduler import IDLE_S, Scheduler, SchedulerThread
 from tests.harness.suite import eventually
 from tests.spool.crashing import run_and_die
@@ -587,3 +589,20 @@ def test_a_schedule_that_is_told_gone_is_gone_for_good(
         nightly.delete()
     assert synced == ["schedules"]
     assert os.listdir(root / "schedules") == []
+
+
+def test_who_may_not_change_what_stands_changes_nothing(spool: Spool) -> None:
+    def refuse(state: ScheduleState | None) -> None:
+        raise InvalidValue(str(state and state.settings), "is not yours")
+
+    refused = Schedule(spool.context, spool.complete, NAME, refuse)
+    again = partial(refused.define, "@daily", JOBS)
+    with pytest.raises(InvalidValue, match="None"):
+        again()
+    define(spool)
+    before = spool.schedules()
+    for verb in (again, partial(refused.configure, paused=True), refused.delete, refused.put_now):
+        with pytest.raises(InvalidValue, match="report"):
+            verb()
+    assert spool.schedules() == before
+    assert moments(spool) == []

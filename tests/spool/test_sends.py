@@ -144,11 +144,9 @@ def test_a_failed_put_is_taken_back(
     assert drained(queue) == ["2"]
 
 
-def test_a_batch_of_which_one_could_not_be_shown_is_shown_by_the_next(
-    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = [NewMessage(b"%d" % n, group="ab"[n % 2], dedup_id=str(n)) for n in range(4)]
-    real, shown = Tree.rename, []
+def failing_second() -> Callable[..., bool]:
+    """A rename of which the second fails."""
+    real, shown = Tree.rename, list[str]()
 
     def rename(tree: Tree, source: str, target: str, **named: Any) -> bool:
         shown.append(target)
@@ -156,6 +154,14 @@ def test_a_batch_of_which_one_could_not_be_shown_is_shown_by_the_next(
             raise OSError(errno.EIO, os.strerror(errno.EIO), source)
         return real(tree, source, target, **named)
 
+    return rename
+
+
+def test_a_batch_of_which_one_could_not_be_shown_is_shown_by_the_next(
+    spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = [NewMessage(b"%d" % n, group="ab"[n % 2], dedup_id=str(n)) for n in range(4)]
+    rename = failing_second()
     with monkeypatch.context() as patch:
         patch.setattr(Tree, "rename", rename)
         with pytest.raises(Unavailable):
@@ -184,14 +190,7 @@ def test_one_that_cannot_be_shown_ends_its_group_and_no_put_before_it(
             threads.append(threading.Thread(target=put, args=(str(number),)))
             threads[-1].start()
             eventually(waiting(spool, number + 1))
-        real, shown = Tree.rename, []
-
-        def rename(tree: Tree, source: str, target: str, **named: Any) -> bool:
-            shown.append(target)
-            if len(shown) == 2:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), source)
-            return real(tree, source, target, **named)
-
+        rename = failing_second()
         monkeypatch.setattr(Tree, "rename", rename)
     for thread in threads:
         thread.join()

@@ -13,8 +13,8 @@ import pytest
 from fsmq import Message, NewMessage, Queue, Spool
 from fsmq.spool import prepare
 from fsmq.spool.durability.locks import lock
+from fsmq.spool.durability.shared_names import claims_name
 from fsmq.spool.errors import Unavailable
-from fsmq.spool.layout.names import claims_name
 from fsmq.spool.layout.steps import FEW
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.verbs.claim import claims_of
@@ -65,9 +65,9 @@ def rounds(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
     wait = spool.wait
 
-    def counted(seconds: float) -> None:
+    def counted(seconds: float, since: int | None = None) -> None:
         waits.append(seconds)
-        wait(seconds)
+        wait(seconds, since)
 
     monkeypatch.setattr(spool, "wait", counted)
     return waits

@@ -53,6 +53,36 @@ def bodies(queue: Queue) -> list[bytes]:
     return [message.body for message in queue.claim(1000)]
 
 
+def test_an_own_id_carries_everything_and_is_brought_forward_once(
+    spool: Spool, jobs: Queue
+) -> None:
+    own = NewMessage(b"{}", id="order-17", priority=3, ttl=1000, content_type="application/json")
+    name = jobs.put(b"{}", id="order-18", content_type="a/b")
+    written = write(spool, JOB, [own, NewMessage(b"again", id="order-18")])
+    assert commit(spool, JOB, [written]) == Outcome(messages=2, repeated=1)
+    first, second = jobs.claim(2)
+    assert (first.id, first.body) == (name, b"{}")
+    assert (second.priority, second.content_type) == (3, "application/json")
+
+
+def test_an_own_id_with_a_time_to_live_is_brought_forward_once_however_late(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write(spool, JOB, [NewMessage(b"x", id="order-17", ttl=1600)])
+    later = time.time() + 800
+    monkeypatch.setattr(time, "time", lambda: later)
+    jobs.put(b"x", id="order-17", ttl=1600)
+    assert commit(spool, JOB, [written]).repeated == 1
+    assert jobs.counts().total == 1
+
+
+def test_an_own_id_that_is_too_long_with_what_it_carries_is_not_staged(spool: Spool) -> None:
+    queue = spool.queue("q" * 180, create=True)
+    part = Part(spool.context, spool.syncer.sync, JOB)
+    with pytest.raises(InvalidValue, match="id: is too long for queue"):
+        part.write(queue.name, NewMessage(b"x", id="i" * 64, priority=1))
+
+
 def test_a_fifo_queue_takes_no_staged_messages(spool: Spool) -> None:
     """Who brings them forward keeps no order."""
     spool.create_queue("orders", fifo=True)
@@ -303,7 +333,7 @@ def test_an_id_that_is_being_put_is_waited_for(
     part = write(spool, JOB, [NewMessage(b"mine", id="wanted"), NewMessage(b"other", id="other")])
     held = reserve(spool.tree, "jobs", "wanted")
     assert held is not None
-    with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
+    with pytest.raises(Unavailable, match="is committed, and the mover will forward it"):
         commit(spool, JOB, [part])
     assert [m.id for m in jobs.claim()] == ["other"]  # which waits for nobody
     held.free()
@@ -368,7 +398,7 @@ def test_a_file_that_did_not_come_keeps_its_job(
     first = Job("first")
     commit(spool, first, [write(spool, first, [NewMessage(b"1", id="one")])])
     second = Job("second")
-    with pytest.raises(Unavailable, match="is committed, and the mover will bring it forward"):
+    with pytest.raises(Unavailable, match="is committed, and the mover will forward it"):
         commit(spool, second, [write(spool, second, [NewMessage(b"2", id="two")])])
     with Spool(root, sync="none", clock=clock) as mover:
         mover.deliver()
@@ -492,6 +522,20 @@ def test_a_queue_has_room_for_the_whole_job_or_none_of_it(root: Path, spool: Spo
         commit(spool, JOB, [write(spool, JOB, some(2)), write(spool, JOB, some(2))])
     assert staged(root) == []
     assert len(bodies(jobs)) == 1
+
+
+def test_the_group_of_a_message_that_is_restored_says_nothing_of_its_own(
+    spool: Spool, jobs: Queue
+) -> None:
+    part = Part(spool.context, spool.syncer.sync, JOB)
+    name = "01890a5d-ac96-774b-bcce-b302099a8057.h"
+    forged = NewMessage(b"x", id=name, group="g\nfsmq.id: another\nfsmq.arrived: 9999999999999")
+    with pytest.raises(InvalidValue, match="control characters"):
+        part.write("jobs", forged, restores=True)
+    part.write("jobs", NewMessage(b"x", id=name, group="g"), restores=True)
+    commit(spool, JOB, [part.finish()])
+    spool.deliver()
+    assert [(m.id, m.group, m.given_id) for m in jobs.peek()] == [(name, "g", None)]
 
 
 def test_what_was_set_aside_becomes_one_file(tmp_path: Path, root: Path, spool: Spool) -> None:

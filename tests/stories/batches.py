@@ -192,6 +192,7 @@ BATCHES = Story(
     acts=("do batch", "live on", "take batch", "take and do", "run job"),
     others=("live on", "consume", "bury and redrive", "run job"),
     behind=("consume",),
+    returns=("run job", "consume", "a library starts", "run job"),
     lay=lay,
     look=lambda program: program.ask("drain"),
 )

@@ -196,6 +196,7 @@ FIFO = Story(
     clocks=("put again", "put another", "publish another", "consume", "purge"),
     set_right=("put again", "put another", "publish another"),
     behind=("put another",),
+    returns=("create anew", "a library starts", "put"),
     lay=lay,
     look=look,
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import NewMessage, Spool, prepare
 from fsmq.spool.consumers.batches import forget
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.layout.names import is_queue
@@ -22,6 +22,7 @@ from fsmq.spool.moves.ended import forget_ended
 from fsmq.spool.records.reports import Reports
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.part import Job, Part
+from fsmq.spool.verbs import dedup
 from tests.spool.helpers import Clock
 
 # So long no program takes to clean up what others may still need.
@@ -75,6 +76,18 @@ def indexed_queue(spool: Spool, number: int) -> None:
     spool.indexed(f"by-id-{number}").upsert([NewMessage(b"one", id="x")])
     spool.indexed(f"by-id-{number}").remove("x")
     spool.delete_queue(f"by-id-{number}")
+
+
+def dedup_queue(spool: Spool, number: int) -> None:
+    name = f"refresh-{number}"
+    for side in (dedup.write_side(name), dedup.read_side(name)):
+        spool.create_queue(side)
+    spool.complete(prepare.dedup_send(spool.context, name, [b"one", b"one"]))
+    spool.deliver()
+    found = spool.complete(dedup.poll(spool.context, name, 9, None))
+    spool.queue(dedup.read_side(name)).remove(*found)
+    for side in (dedup.write_side(name), dedup.read_side(name)):
+        spool.delete_queue(side)
 
 
 def message(spool: Spool, number: int) -> None:
@@ -230,6 +243,7 @@ COMERS: tuple[Come, ...] = (
     fair_queue,
     fifo_queue,
     indexed_queue,
+    dedup_queue,
     message,
     given_id,
     group,

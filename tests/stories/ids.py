@@ -240,6 +240,7 @@ GIVEN_IDS = Story(
         "create anew",
     ),
     behind=("upsert",),
+    returns=("remove", "a library starts", "upsert"),
     others=("upsert", "ensure", "ensure again", "consume", "bury", "remove", "move", "redrive"),
     anew="create anew",
     lay=lay,

@@ -239,6 +239,7 @@ LOGS = Story(
     ),
     set_right=("publish", "publish two", "publish again", "publish another", "tend"),
     behind=("publish another", "publish much", "consume"),
+    returns=("create anew", "a library starts", "publish"),
     sync="fdatasync",
     passes_s=(100.0, 100.0),
     lay=partial(lay, writers="host"),

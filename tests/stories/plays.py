@@ -21,6 +21,7 @@ from tests.stories.story import Story
 
 # Longer than every limit of the design: claims, moments of patience, a day's clean-up.
 LONG_S = 2 * 86_400.0
+_ERRORS = max(map(len, ERRORS.values()))
 _OFF = {"ahead": 1, "ahead, set right": 1, "behind": -1}
 
 
@@ -87,12 +88,13 @@ def starts(story: Story) -> Iterator[Play]:
 def failures(story: Story) -> Iterator[Play]:
     for deed in story.acts:
         yield Play(deed, "fail")
-        for which in range(max(map(len, ERRORS.values()))):
+        for which in range(_ERRORS):
             yield Play(deed, "fail", then=(deed,), which=which)
         yield Play(deed, "fail", then=(f"= {deed}",))
         yield Play(deed, "fail", then=("a mover starts", deed))
         yield Play(deed, "interrupt", then=(deed, f"= {deed}"))
         yield from (Play(deed, "fail", then=(o, f"= {deed}")) for o in story.behind)
+        # With EIO: a full disk has not done it, and of what is told as gone another may have.
         yield Play(deed, "fail", then=(deed,), is_done=True)
         for other in story.behind:
             yield Play(deed, "stop and fail", (other,), (deed,))
@@ -108,6 +110,8 @@ def stops(story: Story) -> Iterator[Play]:
         for other in story.others:
             yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
         yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
+        if story.returns:
+            yield Play(deed, "stop", story.returns, (deed,))
     for deed in story.clocks:
         for clock in ("ahead", "behind"):
             yield Play(deed, "stop", (deed,), (deed, f"= {deed}"), clock=clock)

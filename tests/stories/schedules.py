@@ -136,6 +136,7 @@ SCHEDULES = Story(
     off_s=3 * 3600.0,  # of a year there would be too many moments
     set_right=("run", "run and consume", "pause", "delete"),
     behind=("run and consume",),
+    returns=("delete", "a library starts", "define"),
     passes_s=(float(EVERY_S), float(EVERY_S)),
     begins_s=_DUE * float(EVERY_S),
     lay=lay,

@@ -212,6 +212,7 @@ SETTINGS = Story(
         "delete, create",
     ),
     others=(*_CONFIGURES, "create fifo", "subscribe", "delete queue", "delete, create fifo"),
+    returns=("delete, create fifo", "a library starts", "delete, create"),
     lay=lay,
     look=last_look,
     clocks=("create fifo", "delete queue", "delete log", "delete, create fifo"),

@@ -84,12 +84,13 @@ class Story:
     first: how it stands when ``lay`` has made what is there at first. deeds: what programs do; one
     that is called "warm" each does before anything else. acts: those that are stopped, fail and die
     at each call. others: what is done meanwhile. behind: what another does before the same is tried
-    again. anew: deletes what the story is about, and makes it again. look: what a program that
-    starts last of all finds; nobody may be refused then. sync: the call that makes things durable.
-    clocks: the deeds whose promises hold for a program whose clock is off by ``off_s``. set_right:
-    those whose promises hold, too, if one that was ahead is set right; claims end when it would be.
-    begins_s: how long after it was laid the story begins. passes_s: how long it goes on at its end,
-    each time with a mover.
+    again. returns: what others do so that a thing goes, is unlinked, and is there again: with the
+    number of the file that has gone, where a filesystem uses them again. anew: deletes what the
+    story is about, and makes it again. look: what a program that starts last of all finds; nobody
+    may be refused then. sync: the call that makes things durable. clocks: the deeds whose promises
+    hold for a program whose clock is off by ``off_s``. set_right: those whose promises hold, too,
+    if one that was ahead is set right; claims end when it would be. begins_s: how long after it was
+    laid the story begins. passes_s: how long it goes on at its end, each time with a mover.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Story:
     lay: Callable[[Spool], None]
     look: Deed
     behind: tuple[str, ...] = ()
+    returns: tuple[str, ...] = ()
     anew: str | None = None
     sync: str = "fsync"
     clocks: tuple[str, ...] = ()

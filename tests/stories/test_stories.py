@@ -5,31 +5,55 @@ This is a part that fits a minute; ``python -m tests.soak.stories`` is all of it
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.rounds import part_of
+from tests.power.disk import ext4_if_possible
 from tests.replay.place import scratch
 from tests.stories.every import STORIES
 from tests.stories.plays import KINDS, Play, explore, run
 
 # Of so many plays one is played, at one of the first so many calls.
-_ONE_OF, _CALLS = 6, 16
+_ONE_OF, _CALLS = 7, 16
+
+
+@pytest.fixture(scope="module")
+def disk() -> Iterator[Path]:
+    with ext4_if_possible("fsmq-stories-") as folder:
+        yield folder
+
+
+def test_the_number_of_a_file_that_is_gone_comes_again_on_the_disk(disk: Path) -> None:
+    if not os.path.ismount(disk):
+        pytest.skip("no ext4 can be mounted here")
+    within = disk / "within"
+    within.mkdir()
+    one = within / "one"
+    for make, remove in ((one.touch, one.unlink), (one.mkdir, one.rmdir)):
+        numbers = []
+        for _ in range(2):
+            make()
+            numbers.append(one.stat().st_ino)
+            remove()
+        assert numbers[0] == numbers[1]
+    within.rmdir()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", STORIES)
-def test_no_play_breaks_a_promise(name: str, kind: str) -> None:
+def test_no_play_breaks_a_promise(disk: Path, name: str, kind: str) -> None:
     story = STORIES[name]
     plays = list(KINDS[kind](story))
     first = (list(STORIES).index(name) + list(KINDS).index(kind)) % _ONE_OF
-    with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
-        for number, play in list(enumerate(plays))[:: part_of(_ONE_OF, 1)]:
-            at = (first + 5 * number) % _CALLS, number % _CALLS
-            finding, *_ = run(story, play, at, Path(folder))
-            assert finding is None, f"\n{finding}"
+    for number, play in list(enumerate(plays))[:: part_of(_ONE_OF, 1)]:
+        at = (first + 5 * number) % _CALLS, number % _CALLS
+        finding, *_ = run(story, play, at, disk)
+        assert finding is None, f"\n{finding}"
 
 
 # What found most when it was written: these are played at every call.
@@ -51,6 +75,10 @@ IN_FULL = [
     ("settings", Play("max_deliveries of mailer", "stop", ("paused of mailer",))),
     ("settings", Play("create fifo", "stop", ("delete, create",))),
     ("consumers and jobs", Play("live on", "fail", then=("live on",))),
+    ("consumers and jobs", Play("live on", "fail", then=("live on",), which=3)),
+    ("consumers and jobs", Play("do batch", "fail", then=("do batch",), which=3)),
+    ("consumers and jobs", Play("do batch", "fail", then=("do batch",), which=3, is_done=True)),
+    ("consumers and jobs", Play("take and do", "fail", then=("take and do",), which=3)),
 ]
 
 

@@ -98,6 +98,11 @@ def test_the_bundle_installs_without_a_network(machine: Machine) -> None:
     said = machine.run(f"{unpacked(machine)}/systemd/install.sh", env={"PYTHON": system_python()})
     assert "systemctl enable --now fsmq@main.target" in said
     assert machine.run("fsmq", "--version").strip() == f"fsmq {__version__}"
+    share = machine.path("/usr/local/share")
+    assert (share / "man/man1/fsmq-put.1").read_text().startswith('.TH "FSMQ PUT"')
+    assert "complete" in (share / "bash-completion/completions/fsmq").read_text()
+    assert (share / "zsh/site-functions/_fsmq").read_text().startswith("#compdef fsmq")
+    assert (share / "fish/vendor_completions.d/fsmq.fish").exists()
     assert machine.attempt("ip", "route").stdout == ""
     assert not any(machine.is_active(service) for service in SERVICES)
 
@@ -109,6 +114,12 @@ def test_the_target_starts_the_suite(machine: Machine) -> None:
     assert machine.show("fsmq-mq@main", "StatusText") == f"listening on {URL}"
     assert machine.show("fsmq-mover@main", "StatusText") == "serving /var/lib/fsmq/main"
     assert machine.run("systemctl", "is-enabled", "fsmq@main.target").strip() == "enabled"
+
+
+def test_half_of_the_memory_is_the_most_that_mq_gets(machine: Machine) -> None:
+    most = int(machine.show("fsmq-mq@main", "MemoryMax"))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert most == pytest.approx(total / 2, rel=0.01)
 
 
 def test_one_user_owns_the_spool_and_nobody_else_sees_it(machine: Machine) -> None:
@@ -209,7 +220,7 @@ def test_a_restart_under_load_loses_nobody(machine: Machine) -> None:
 
 def test_a_drop_folder_is_watched(machine: Machine) -> None:
     fsmq = ("runuser", "-u", "fsmq", "--", "/usr/local/bin/fsmq")
-    machine.run(*fsmq, "create", "scans", "--at", "/var/lib/fsmq/main")
+    machine.run(*fsmq, "queue", "create", "scans", "--at", "/var/lib/fsmq/main")
     machine.run("systemctl", "enable", "--now", "fsmq-drop@scans")
     folder = machine.path("/var/lib/fsmq-drop/scans")
     assert folder.stat().st_mode & 0o7777 == 0o2770
@@ -220,6 +231,45 @@ def test_a_drop_folder_is_watched(machine: Machine) -> None:
     eventually(lambda: (folder / "done/own").exists() and (folder / "done/roots").exists())
     got = {curl(machine, f"{URL}/scans/messages?wait=20") for _ in range(2)}
     assert got == {"one\n", "two\n"}
+
+
+def test_a_worker_runs_a_command_for_each_message(machine: Machine) -> None:
+    curl(machine, "-X", "PUT", f"{URL}/texts")
+    machine.write(
+        "/etc/fsmq/worker-texts.env",
+        "WORKER_COMMAND=tr a-z A-Z >> done.txt\nWORKER_OPTIONS=--concurrency=2\n",
+    )
+    machine.run("systemctl", "enable", "--now", "fsmq-worker@texts")
+    curl(machine, "--data-binary", "hello", f"{URL}/texts/messages")
+    done = machine.path("/var/lib/fsmq-worker/texts/done.txt")
+    eventually(lambda: done.exists() and done.read_text() == "HELLO")
+    machine.run("systemctl", "kill", "--signal=KILL", "fsmq-worker@texts")
+    curl(machine, "--data-binary", " again", f"{URL}/texts/messages")
+    eventually(lambda: done.read_text() == "HELLO AGAIN")
+
+
+def test_a_check_of_the_spool_fails_where_it_finds_something(machine: Machine) -> None:
+    machine.run("systemctl", "enable", "--now", "fsmq-fsck@main.timer")
+    assert machine.show("fsmq-fsck@main.timer", "ActiveState") == "active"
+    machine.run("systemctl", "start", "fsmq-fsck@main")
+    strange = machine.path("/var/lib/fsmq/main/delay/no-colon")
+    strange.write_text("")
+    assert machine.attempt("systemctl", "start", "fsmq-fsck@main").returncode == 1
+    assert "no-colon" in machine.run("journalctl", "--unit=fsmq-fsck@main", "--no-pager")
+    strange.unlink()
+    machine.run("systemctl", "start", "fsmq-fsck@main")
+
+
+def test_a_timer_backs_the_spool_up(machine: Machine) -> None:
+    machine.run("systemctl", "enable", "--now", "fsmq-backup@main.timer")
+    assert machine.show("fsmq-backup@main.timer", "ActiveState") == "active"
+    machine.write("/etc/fsmq/backup-main.env", "BACKUP_OPTIONS=--keep=1\n")
+    for _ in range(2):
+        machine.run("systemctl", "start", "fsmq-backup@main")
+    [snapshot] = machine.path("/var/lib/fsmq-backup/main").glob("2*")
+    assert snapshot.stat().st_mode & 0o777 == 0o700
+    fsck = ["runuser", "-u", "fsmq", "--", "fsmq", "fsck", "--root"]
+    assert "clean" in machine.run(*fsck, f"/var/lib/fsmq-backup/main/{snapshot.name}")
 
 
 def test_a_second_spool_is_a_second_instance(machine: Machine) -> None:
@@ -266,11 +316,14 @@ def test_uninstall_leaves_the_messages(machine: Machine) -> None:
         "/usr/local/lib/fsmq",
         "/usr/local/bin/mq",
         "/usr/local/lib/systemd/system/*fsmq*",
+        "/usr/local/share/man/man1/fsmq*",
+        "/usr/local/share/*/*/*fsmq*",
     ):
         assert not list(machine.root.glob(gone.lstrip("/"))), gone
     links = list(machine.path("/etc/systemd/system").rglob("fsmq*.target"))
     assert not links
-    assert not list(machine.path("/etc/systemd/system").rglob("fsmq-drop@*.service"))
+    enabled = machine.path("/etc/systemd/system").rglob("fsmq-*@*.*")
+    assert not [unit for unit in enabled if unit.is_symlink()]
     assert machine.path("/var/lib/fsmq-drop/scans/done/own").exists()
     assert machine.path("/etc/fsmq/orders.env").exists()
     assert list(machine.path("/var/lib/fsmq/main/queues/kept").iterdir())

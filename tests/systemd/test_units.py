@@ -12,7 +12,9 @@ import pytest
 
 from tests.harness.suite import HOME
 
-UNITS = sorted((HOME / "systemd").glob("*.service"))
+# What runs commands of others has a wider sandbox.
+WORKER = HOME / "systemd" / "fsmq-worker@.service"
+UNITS = sorted(set((HOME / "systemd").glob("*.service")) - {WORKER})
 pytestmark = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
@@ -45,9 +47,13 @@ def test_a_word_that_systemd_does_not_know_would_be_found(units: Path) -> None:
     assert "WatchdogSecs" in analyze(units, "verify", f"./{unit.name}").stderr
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_program_is_exposed_to_little(units: Path, unit: Path) -> None:
-    done = analyze(units, "security", "--offline=yes", "--threshold=20", f"./{unit.name}")
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    [*((unit, 20) for unit in UNITS), (WORKER, 40)],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_a_program_is_exposed_to_little(units: Path, unit: Path, most: int) -> None:
+    done = analyze(units, "security", "--offline=yes", f"--threshold={most}", f"./{unit.name}")
     assert done.returncode == 0, done.stdout
 
 

@@ -563,6 +563,18 @@ def test_a_form_of_twenty_thousand_parameters_is_refused(suite: Suite) -> None:
     assert b"SerializationException" in deep.body
 
 
+@pytest.mark.parametrize("many", [["a"], {"a": "b"}])
+def test_a_list_of_twenty_thousand_entries_is_refused(suite: Suite, many: Any) -> None:
+    """As many as a form may have parameters are taken, and refused for what they are."""
+    action, member = ("UntagQueue", "TagKeys") if many == ["a"] else ("TagQueue", "Tags")
+    for number, refused in ((10_000, False), (20_000, True)):
+        given = many * number if many == ["a"] else {f"a{n}": "b" for n in range(number)}
+        body = {"QueueUrl": "http://x/000000000000/none", member: given}
+        answer = ask_json(suite.url, action, json.dumps(body).encode())
+        assert answer.status == 400
+        assert (b"more than 10000" in answer.body) == refused
+
+
 @pytest.mark.parametrize(
     ("action", "given"),
     [

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fsmq.spool import NoSuchQueue, Spool
 from tests.harness.suite import Suite
+from tests.http.served import Served
 from tests.http.sqs.clients import JSON, QUERY, client
 
 _SENDERS = 40
@@ -126,3 +129,17 @@ def test_a_batch_changes_what_is_hidden_with_one_sync(tmp_path: Path) -> None:
             told = sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
             assert [one["Id"] for one in told["Successful"]] == [one["Id"] for one in entries]
             assert syncs() - before <= 2, seconds
+
+
+async def test_none_of_those_who_create_alike_is_told_of_another_queue(tmp_path: Path) -> None:
+    body = b'{"QueueName": "q", "Attributes": {"VisibilityTimeout": "31"}}'
+    head = "POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.CreateQueue\r\nContent-Length: 61\r\n"
+    (tmp_path / "keys").touch(0o600)
+    (tmp_path / "keys").write_text('[anonymous]\nadmin = ["q"]\n')
+    with Spool(tmp_path / "root", sync="none") as spool:
+        async with Served(spool, tmp_path / "keys") as served:
+            for _ in range(150):
+                asked = asyncio.gather(*(served.ask(head, body) for _ in range(4)))
+                with suppress(NoSuchQueue):
+                    await asyncio.to_thread(spool.delete_queue, "q")
+                assert {one.body.count(b"QueueUrl") for one in await asked} == {1}

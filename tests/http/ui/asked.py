@@ -53,3 +53,8 @@ class Api:
         return {
             state: number for state, number in found.items() if number and state != "unfinished"
         }
+
+
+def page(api: Api, path: str) -> str:
+    """The text of a page, which has to be no error."""
+    return api.ask("GET", f"/_ui/{path}")[1].decode()

@@ -12,9 +12,24 @@ from typing import Any
 
 import pytest
 
+from fsmq.spool import Spool
 from tests.harness.suite import Suite
 
+from .asked import Api
 from .browser import Tab, chromium, window
+
+
+@pytest.fixture
+def api(suite: Suite) -> Api:
+    """The API of the module's suite."""
+    return Api(suite)
+
+
+@pytest.fixture(scope="module")
+def spool(suite: Suite) -> Iterator[Spool]:
+    """Its spool, for what the API would take long to make."""
+    with Spool(suite.root, sync="none") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

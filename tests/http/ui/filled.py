@@ -7,6 +7,7 @@ import math
 import time
 from pathlib import Path
 
+from fsmq.spool.log.log import LogEntry
 from fsmq.spool.spool import Spool
 
 from .asked import Api
@@ -28,15 +29,51 @@ def fill(spool: Spool, api: Api) -> str:
     spool.create_topic("news")
     spool.subscribe("news", "jobs")
     spool.schedule("nightly").define("0 3 29 2 *", "reports", "run")
+    _fill_logs(spool)
     return api.claim("jobs", "?wait=15&visibility=3600")
+
+
+def _fill_logs(spool: Spool) -> None:
+    """A log with a channel that is done, one that is behind, one that is blocked, and a pause."""
+    visits = spool.log("visits", create=True)
+    visits.publish_many(
+        [
+            LogEntry(
+                json.dumps({"page": f"/item/{number}", "user": number % 3}),
+                key=f"user-{number % 3}",
+                content_type="application/json",
+                attributes={"tenant": str(number % 2)},
+            )
+            for number in range(12)
+        ]
+    )
+    counter = visits.channel("counter")
+    counter.create("first", order="none")
+    counter.ack(*counter.claim(12))
+    visits.channel("mailer").create(
+        "first", order="strict", max_deliveries=1, dead_letter_queue="jobs.dead", on_poison="block"
+    )
+    [failed] = visits.channel("mailer").claim()
+    failed.release()
+    visits.channel("search").create("first", visibility_timeout=0.05, paused=False)
+    visits.channel("audit").create("last", paused=True)
+    spool.log("payments", create=True)
 
 
 def pages(message: str) -> dict[str, str]:
     return {
-        "queues": "", "menu": "?menu=jobs",
+        "overview": "", "queues": "queues", "menu": "queues?menu=jobs",
+        "new queue": "new", "new topic": "new-topic", "new schedule": "schedules/new",
+        "refused": "q/jobs?older_than=soon", "history": "q/jobs/history",
+        "unknown": "nope", "examined": "cluster?health=yes",
         "queue": "q/jobs", "in flight": "q/jobs?state=in_flight",
         "message": f"q/jobs/m/{message}", "gone": "q/jobs/m/none", "send": "q/jobs/send",
         "settings": "q/jobs/settings", "dead": "dead", "topics": "topics", "topic": "topics/news",
+        "logs": "logs", "new log": "new-log", "new channel": "logs/visits/new",
+        "unread": "logs/visits?from=soon", "log": "logs/visits", "no channel": "logs/payments",
+        "log message": "logs/visits/m/1", "no log message": "logs/visits/m/99",
+        "log settings": "logs/visits/settings", "channel": "logs/visits/c/mailer",
+        "channel settings": "logs/visits/c/mailer/settings",
         "schedules": "schedules", "work": "work", "cluster": "cluster", "login": "login",
     }  # fmt: skip
 

@@ -15,8 +15,9 @@ from .filled import fill, write_history
 DOCS = HOME / "docs"
 # Each picture: its page, whether it is light or dark, and how high it is.
 PICTURES = {
-    "queues": ("", "light", 520),
-    "queue": ("q/jobs", "dark", 1010),
+    "overview": ("", "light", 900),
+    "queues": ("queues", "light", 520),
+    "queue": ("q/jobs/history", "dark", 700),
     "message": ("q/jobs/m/{message}", "light", 760),
 }
 
@@ -30,7 +31,7 @@ def main() -> None:
             write_history(root)
             with Spool(root, sync="none") as spool:
                 message = fill(spool, Api(suite))
-            eventually(lambda: b"jobs.dead" in Api(suite).ask("GET", "/_ui/")[1])
+            eventually(lambda: b"jobs.dead" in Api(suite).ask("GET", "/_ui/queues")[1])
             for name, (path, scheme, height) in PICTURES.items():
                 size = {"width": 1184, "height": height}
                 tab = Tab(window(browser, color_scheme=scheme, viewport=size).new_page(), suite.url)

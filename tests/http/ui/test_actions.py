@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 import pytest
 
+from fsmq.spool.log.log import Log
+from fsmq.spool.spool import Spool
 from tests.harness.rounds import ALL, part_of
 from tests.harness.suite import Suite, eventually
 
@@ -33,6 +35,9 @@ SENT_PLAIN = {
     "test_purge",  # a name that is typed
     "test_a_topic",  # two forms of one page
     "test_a_schedule",  # forms in rows
+    "test_a_channel",  # forms in rows, and questions
+    "test_a_form_keeps_what_was_typed",
+    "test_a_question_keeps_what_was_typed",
 }
 
 
@@ -55,11 +60,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def tab(request: pytest.FixtureRequest, open_tab: OpenTab, suite: Suite) -> Tab:
     return open_tab(suite, java_script_enabled=request.param)
-
-
-@pytest.fixture
-def api(suite: Suite) -> Api:
-    return Api(suite)
 
 
 @pytest.fixture
@@ -87,6 +87,16 @@ def agree(tab: Tab, typed: str = "", **fields: str) -> None:
     asked.locator("button").click()
 
 
+def refused(tab: Tab, field: str, typed: str, problem: str) -> None:
+    """Wait until a form is there again: with what was typed, and what is wrong beside its field."""
+    box = tab.page.locator(f"[name={field}][aria-invalid=true]")
+    box.wait_for()
+    assert box.input_value() == typed
+    about = str(box.get_attribute("aria-describedby")).split()
+    texts = [tab.page.locator(f"[id='{one}']").inner_text() for one in about]
+    assert [text for text in texts if problem in text], texts
+
+
 def refuse(tab: Tab) -> None:
     question(tab).locator("[data-cancel]").click()
     tab.page.locator("#question").wait_for(state="hidden")
@@ -109,7 +119,7 @@ def open_when_there(tab: Tab, api: Api, path: str, button: Any, words: bytes) ->
 def open_menu(tab: Tab, api: Api, queue: str) -> None:
     name = f"Actions of {queue}"
     button = tab.page.get_by_role("button", name=name, exact=True)
-    open_when_there(tab, api, f"?match={queue}", button, name.encode())
+    open_when_there(tab, api, f"queues?match={queue}", button, name.encode())
     button.click()
 
 
@@ -297,7 +307,8 @@ def test_send_again(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_create_a_queue(tab: Tab, api: Api, queue: str) -> None:
-    tab.open()
+    tab.open("queues")
+    tab.click("New queue")
     tab.page.fill("input[name=queue]", f"{queue}.made")
     tab.click("Create queue")
     did(tab, "was created")
@@ -306,8 +317,7 @@ def test_create_a_queue(tab: Tab, api: Api, queue: str) -> None:
 
 def test_pause_and_resume(tab: Tab, api: Api, queue: str) -> None:
     open_menu(tab, api, queue)
-    question(tab).locator("select[name=for]").select_option("morning")
-    question(tab).get_by_role("button", name="Pause").click()
+    question(tab).get_by_role("button", name="Pause until tomorrow").click()
     did(tab, "Paused")
     until = api.look(queue)["settings"]["paused"]
     assert str(until)[10:19] == "T06:00:00"
@@ -320,37 +330,75 @@ def test_pause_and_resume(tab: Tab, api: Api, queue: str) -> None:
     tab.click("Resume")
     did(tab, "Resumed")
     assert api.look(queue)["settings"]["paused"] is None
-    tab.click("Pause")
+    tab.click("Pause ▾")
+    tab.click("Pause until resumed")
     did(tab, "Paused")
+    tab.sees("Paused until resumed")
     assert api.look(queue)["settings"]["paused"] is True
+
+
+def test_a_pause_ends_in_the_zone_of_the_reader(
+    open_tab: OpenTab, suite: Suite, api: Api, queue: str
+) -> None:
+    tab = open_tab(suite, timezone_id="Asia/Tokyo")
+    tab.open(f"q/{queue}")
+    tab.click("Pause ▾")
+    tab.click("Pause until tomorrow, 06:00 +09:00")
+    did(tab, "Paused")
+    assert str(api.look(queue)["settings"]["paused"])[10:19] == "T21:00:00"
+    tab.click("Pause ▾")
+    tab.page.fill("#pause [name=length]", "soon")
+    tab.page.locator("#pause-for button").click()
+    refused(tab, "length", "soon", "is not a span of time")
+    tab.page.fill("#pause [name=length]", "3d")
+    assert tab.page.locator("[aria-invalid], .problem").count() == 0
+    tab.page.locator("#pause-for button").click()
+    did(tab, "The pause has a new end")
+
+
+def test_a_schedule_without_its_queue_asks_in_a_dialog(
+    open_tab: OpenTab, suite: Suite, queue: str
+) -> None:
+    tab = open_tab(suite)
+    tab.open("schedules/new")
+    for field, value in (("name", "x"), ("cron", "61 * * * *"), ("queue", f"{queue}x")):
+        tab.page.fill(f"#new [name={field}]", value)
+    tab.click("Define schedule")
+    refused(tab, "cron", "61 * * * *", "61")
+    assert tab.page.locator(".problem").count() == 1
+    tab.page.fill("#new [name=cron]", NEVER)
+    tab.page.locator(".problem").wait_for(state="detached")
+    tab.click("Define schedule")
+    assert "There is no queue named" in question(tab).inner_text()
+    refuse(tab)
 
 
 def test_change_settings(tab: Tab, api: Api, queue: str) -> None:
     tab.open(f"q/{queue}/settings")
-    tab.page.fill("[name=visibility_timeout]", "45")
+    tab.page.fill("[name=visibility_timeout]", "1m 15s")
     tab.click("Show the changes")
-    assert "visibility_timeout: 30 → 45" in question(tab).inner_text()
+    assert "visibility_timeout: 30 seconds → 1 minute 15 seconds" in question(tab).inner_text()
     refuse(tab)
     assert api.look(queue)["settings"]["visibility_timeout"] == 30
     tab.open(f"q/{queue}/settings")
-    tab.page.fill("[name=visibility_timeout]", "45")
+    tab.page.fill("[name=visibility_timeout]", "1m 15s")
     tab.click("Show the changes")
     agree(tab)
     did(tab, "Settings changed: 1")
-    assert api.look(queue)["settings"]["visibility_timeout"] == 45
+    assert api.look(queue)["settings"]["visibility_timeout"] == 75
 
 
 def test_a_setting_that_cannot_be_is_refused_in_words(tab: Tab, api: Api, queue: str) -> None:
     tab.open(f"q/{queue}/settings")
     tab.page.fill("[name=visibility_timeout]", "often")
     tab.click("Show the changes")
-    assert "visibility_timeout" in question(tab).inner_text()
+    refused(tab, "visibility_timeout", "often", "0 seconds to 7 days")
     assert api.look(queue)["settings"]["visibility_timeout"] == 30
 
 
 def test_purge(tab: Tab, api: Api, queue: str) -> None:
     stand(api, queue, "ready")
-    tab.open(f"q/{queue}")
+    tab.open(f"q/{queue}/settings")
     tab.click("Purge")
     agree(tab, typed=f"{queue}x")
     tab.sees("That is not its name. Nothing was done.")
@@ -361,7 +409,7 @@ def test_purge(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_delete_a_queue(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
-    tab.open(f"q/{queue}")
+    tab.open(f"q/{queue}/settings")
     tab.click("Delete the queue")
     agree(tab, typed="jobs")
     tab.sees("Nothing was done.")
@@ -377,25 +425,26 @@ def test_delete_a_queue(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
 def test_a_topic(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
     topic = f"{queue}.news"
     tab.open("topics")
+    tab.click("New topic")
     tab.page.fill("input[name=topic]", topic)
     tab.click("Create topic")
-    did(tab, "The topic is there")
+    did(tab, "The topic exists now")
     tab.page.locator("summary").first.click()
     tab.page.fill("[name=queue]", queue)
     tab.page.fill("[name=filter]", '{"type": ["order"]}')
     tab.click("Subscribe")
     did(tab, "Subscribed")
     for kind, takers in (("order", 1), ("mail", 0)):
-        tab.page.fill("textarea[name=body]", "x")
-        tab.page.locator("#publish ~ form [name=attributes]").fill(f"type: {kind}")
+        tab.page.fill("#publishing [name=body]", "x")
+        tab.page.locator("#publishing [name=attributes]").fill(f"type: {kind}")
         tab.click("Show who gets it")
         agree(tab)
         did(tab, f"Published to {takers}")
     eventually(lambda: api.counts(queue) == {"ready": 1})
-    tab.click("End")
+    tab.click("Unsubscribe")
     refuse(tab)
     tab.open(f"topics/{topic}")
-    tab.click("End")
+    tab.click("Unsubscribe")
     agree(tab)
     did(tab, "The subscription has ended")
     tab.click("Delete the topic")
@@ -407,9 +456,10 @@ def test_a_topic(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
 def test_a_schedule(tab: Tab, api: Api, queue: str) -> None:
     name = f"nightly-{queue}"[:60]
     tab.open("schedules")
+    tab.click("New schedule")
     for field, value in (("name", name), ("cron", NEVER), ("queue", queue)):
-        tab.page.fill(f"#define ~ form [name={field}]", value)
-    tab.click("Define")
+        tab.page.fill(f"#new [name={field}]", value)
+    tab.click("Define schedule")
     did(tab, "The schedule is defined")
     row = tab.page.locator("tbody tr", has_text=name)
     row.get_by_role("button", name="Put now").click()
@@ -439,3 +489,216 @@ def test_a_dialog_begins_at_cancel_and_escape_ends_it(
     tab.page.keyboard.press("Escape")
     tab.page.locator("dialog").wait_for(state="hidden")
     eventually(lambda: api.counts(queue) == {"ready": 1})
+
+
+# -- logs and channels -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(suite: Suite, queue: str) -> Iterator[Log]:
+    """A log with twelve messages, and a channel that the first one blocks."""
+    with Spool(suite.root, sync="none") as spool:
+        log = spool.log(f"{queue}.log", create=True)
+        log.publish_many([f"message {number}" for number in range(12)])
+        settings = {"order": "strict", "max_deliveries": 1, "on_poison": "block"}
+        log.channel("stuck").create("first", dead_letter_queue=f"{queue}.dead", **settings)
+        [message] = log.channel("stuck").claim()
+        message.release()
+        yield log
+
+
+def test_a_log(tab: Tab, queue: str, log: Log) -> None:
+    tab.open("logs")
+    tab.click("New log")
+    tab.page.fill("[name=log]", f"{queue}.made")
+    tab.page.fill("[name=retain_for]", "2 moons")
+    tab.click("Create log")
+    refused(tab, "retain_for", "2 moons", "must be 0 seconds to")
+    tab.page.fill("[name=retain_for]", "2d")
+    tab.click("Create log")
+    did(tab, "The log was created")
+    assert "No message from here on" in tab.page.locator("main").inner_text()
+    tab.open(f"logs/{log.name}")
+    tab.click("New channel")
+    tab.page.fill("[name=channel]", "reader")
+    tab.page.fill("[name=from]", "then")
+    tab.page.locator("[name=order]").select_option("none")
+    tab.click("Create channel")
+    refused(tab, "from", "then", "expected an offset")
+    assert tab.page.input_value("[name=order]") == "none"
+    tab.page.fill("[name=from]", "5")
+    tab.click("Create channel")
+    did(tab, "The channel was created")
+    state = log.channel("reader").state()
+    assert (state.position, state.settings.order) == (5, "none")
+    tab.open(f"logs/{log.name}/settings")
+    tab.page.fill("[name=retain_for]", "1d")
+    tab.click("Show the changes")
+    assert "retain_for: 7 days → 1 day" in question(tab).inner_text()
+    agree(tab)
+    did(tab, "Settings changed: 1")
+    assert log.stats().settings.retain_for == 86400
+    tab.click("Delete the log")
+    agree(tab, typed=log.name)
+    did(tab, "The log was deleted")
+    eventually(lambda: tab.page.url.partition("?")[0].endswith("/_ui/logs"))
+
+
+def test_a_channel(tab: Tab, log: Log) -> None:
+    stuck = log.channel("stuck")
+    tab.open(f"logs/{log.name}")
+    tab.click("Pause stuck")
+    did(tab, "Paused")
+    assert stuck.state().paused
+    tab.click("Resume stuck")
+    did(tab, "Resumed")
+    assert not stuck.state().paused
+    tab.open(f"logs/{log.name}/c/stuck")
+    tab.page.fill("[name=to]", "yesterday")
+    tab.page.locator("main form button", has_text="Move").click()
+    refused(tab, "to", "yesterday", "expected an offset")
+    tab.page.fill("[name=to]", "last")
+    tab.page.locator("main form button", has_text="Move").click()
+    assert "from offset 0 to 12" in question(tab).inner_text()
+    refuse(tab)
+    assert stuck.state().position == 0
+    tab.open(f"logs/{log.name}/c/stuck")
+    tab.click("Skip it")
+    agree(tab)
+    did(tab, "Skipped: 1")
+    assert (stuck.state().position, stuck.state().blocked_at) == (1, None)
+    tab.page.fill("[name=to]", "4")
+    tab.page.locator("main form button", has_text="Move").click()
+    agree(tab)
+    did(tab, "The channel is at offset 4")
+    assert stuck.state().position == 4
+    tab.click("Settings")
+    tab.page.fill("[name=visibility_timeout]", "45")
+    tab.click("Show the changes")
+    agree(tab)
+    did(tab, "Settings changed: 1")
+    assert stuck.state().settings.visibility_timeout == 45
+    tab.click("Delete the channel")
+    agree(tab, typed="stuck")
+    did(tab, "The channel was deleted")
+    assert log.channels() == []
+
+
+def test_a_message_that_blocks_is_buried(tab: Tab, api: Api, queue: str, log: Log) -> None:
+    tab.open(f"logs/{log.name}/c/stuck")
+    tab.click("Bury it")
+    agree(tab, reason="no address")
+    did(tab, "Buried: 1")
+    assert log.channel("stuck").state().buried == 1
+    eventually(lambda: api.counts(f"{queue}.dead") == {"ready": 1})
+
+
+def test_a_message_that_was_skipped_meanwhile_is_not_skipped_again(tab: Tab, log: Log) -> None:
+    tab.open(f"logs/{log.name}/c/stuck")
+    log.channel("stuck").seek("last")
+    tab.click("Skip it")
+    agree(tab)
+    tab.sees("went to another position")
+    assert log.channel("stuck").state().position == 12
+
+
+def test_a_menu_stands_at_its_row(open_tab: OpenTab, suite: Suite, api: Api, queue: str) -> None:
+    tab = open_tab(suite)
+    open_menu(tab, api, queue)
+    menu = tab.page.locator("#menu")
+    menu.get_by_role("link", name="Open").wait_for()
+    box, button = menu.bounding_box(), tab.page.locator("[name=menu]").bounding_box()
+    assert box is not None
+    assert button is not None
+    assert abs(box["y"] - button["y"] - button["height"]) < 20
+    assert not tab.page.locator("dialog[open]").count()
+    focused = "document.activeElement.textContent"
+    assert tab.page.evaluate(focused) == "Open"
+    tab.page.keyboard.press("ArrowDown")
+    assert tab.page.evaluate(focused) == "Send"
+    tab.page.keyboard.press("Escape")
+    menu.wait_for(state="hidden")
+    assert tab.page.evaluate("document.activeElement.name") == "menu"
+
+
+# -- forms that are refused ------------------------------------------------------------------------
+
+
+def test_a_form_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None:
+    tab.open(f"q/{queue}/send")
+    tab.page.fill("[name=body]", "\nfirst\n")
+    tab.page.locator("summary").click()
+    tab.page.fill("[name=priority]", "300")
+    tab.page.fill("[name=delay]", "5m")
+    file = {"name": "x.txt", "mimeType": "text/plain", "buffer": b"of a file"}
+    if tab.page.evaluate("document.getElementById('slash').hidden") is False:
+        tab.page.set_input_files("[name=file]", [file])  # without scripts a browser forgets it
+    tab.page.locator("#send button").click()
+    refused(tab, "priority", "300", "0 to 99")
+    assert tab.page.input_value("[name=body]") == "\nfirst\n"
+    assert tab.page.input_value("[name=delay]") == "5m"
+    tab.page.fill("[name=priority]", "3")
+    tab.page.locator("#send button").click()
+    did(tab, "Sent: 1")
+    eventually(lambda: api.counts(queue) == {"delayed": 1})
+
+
+def test_a_wrong_crontab_line_stays(tab: Tab, queue: str) -> None:
+    tab.open("schedules/new")
+    values = {"name": "x y", "cron": "61 * * * *", "queue": queue, "body": "run", "timezone": "UTC"}
+    for field, value in values.items():
+        tab.page.fill(f"#new [name={field}]", value)
+    tab.click("Define schedule")
+    refused(tab, "cron", "61 * * * *", "61")
+    assert {name: tab.page.input_value(f"#new [name={name}]") for name in values} == values
+    tab.page.fill("#new [name=cron]", NEVER)
+    tab.click("Define schedule")
+    refused(tab, "name", "x y", "is not a schedule name")
+
+
+def test_a_wrong_name_stays(tab: Tab) -> None:
+    for path, button, field in (
+        ("new", "Create queue", "queue"),
+        ("new-topic", "Create topic", "topic"),
+        ("new-log", "Create log", "log"),
+    ):
+        tab.open(path)
+        tab.page.fill(f"input[name={field}]", "a b/c")
+        tab.click(button)
+        refused(tab, field, "a b/c", f"is not a {field} name")
+
+
+def test_a_question_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None:
+    message = stand(api, queue, "ready")
+    choose(tab, queue, "ready", message)
+    tab.click("Move")
+    agree(tab, to=f"{queue}.nowhere", rate="5")
+    refused(tab, "to", f"{queue}.nowhere", "there is no queue")
+    assert question(tab).locator("[name=rate]").input_value() == "5"
+    api.make(f"{queue}.to")
+    agree(tab, to=f"{queue}.to", rate="often")
+    refused(tab, "rate", "often", "is not a number")
+
+
+def test_the_next_runs_show_while_one_types(open_tab: OpenTab, suite: Suite) -> None:
+    tab = open_tab(suite)
+    tab.open("schedules/new")
+    tab.page.fill("[name=timezone]", "Europe/Berlin")
+    tab.page.fill("[name=cron]", "30 3 * * *")
+    runs = tab.page.locator("#runs li")
+    runs.first.wait_for()
+    assert runs.count() == 3
+    assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d 03:30:00 Europe/Berlin", runs.first.inner_text())
+    tab.page.fill("[name=cron]", "99 3 * * *")
+    tab.page.locator("#runs .problem").wait_for()
+
+
+def test_health_is_told_at_once_and_problems_first(open_tab: OpenTab, suite: Suite) -> None:
+    tab = open_tab(suite)
+    tab.open("cluster")
+    tab.page.locator("[data-health]").first.wait_for()  # nobody pressed a button
+    tab.open("cluster")
+    found = tab.page.locator("[data-health]")
+    worst = ["error", "warning", "note", "ok"]
+    levels = [worst.index(str(one.get_attribute("data-health"))) for one in found.all()]
+    assert levels == sorted(levels)

@@ -26,10 +26,11 @@ class Answer(NamedTuple):
     text: str
 
 
-def ask(suite: Suite, method: str, path: str, **form: str) -> Answer:
-    """A page, by its address as it stands here."""
+def ask(suite: Suite, method: str, path: str, came_from: str = "", **form: str) -> Answer:
+    """A page, by its address as it stands here. came_from: the address of the page before."""
     connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=60)
     headers = {"Origin": suite.url, **(FORM if form else {})}
+    headers |= {"Referer": came_from} if came_from else {}
     connection.request(method, f"/_ui/{path}", urlencode(form) or None, headers)
     answer = connection.getresponse()
     found = Answer(answer.status, answer.read().decode())
@@ -37,7 +38,9 @@ def ask(suite: Suite, method: str, path: str, **form: str) -> Answer:
     return found
 
 
-@pytest.mark.parametrize("place", ["", "topics", "schedules", "work", "dead", "cluster"])
+@pytest.mark.parametrize(
+    "place", ["", "queues", "topics", "logs", "schedules", "work", "dead", "cluster"]
+)
 def test_a_notice_of_another_page_offers_no_undo(suite: Suite, place: str) -> None:
     for did in ("paused", "resumed", "held&of=1:x", "sent&of=x", "subscribed&of=x"):
         status, text = ask(suite, "GET", f"{place}?did={did}")
@@ -111,5 +114,38 @@ def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: s
 
 def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
     """What is compiled of it is kept, and takes thirty times its size."""
-    assert ask(suite, "GET", "?match=" + "*a" * 100).status == 200
-    assert ask(suite, "GET", "?match=" + "*a" * 1000).status == 400
+    assert ask(suite, "GET", "queues?match=" + "*a" * 100).status == 200
+    assert ask(suite, "GET", "queues?match=" + "*a" * 1000).status == 400
+
+
+@pytest.mark.parametrize(
+    ("came_from", "back"),
+    [
+        ("", "../../"),
+        ("http://localhost/_ui/q/jobs?state=delayed&did=held&n=1", "../../q/jobs?state=delayed"),
+        ("https://proxy/below/_ui/logs/visits", "../../logs/visits"),
+        ("https://elsewhere/", "../../"),
+        ("https://elsewhere/_ui//elsewhere/", "../../"),
+        ("https://elsewhere/_ui/../_logs", "../../"),
+        ("https://elsewhere/_ui/%2e%2e/_logs", "../../"),
+        ("http://[", "../../"),
+        ("http://localhost/_ui/q/jobs/none", "../../"),  # this page itself
+    ],
+)
+def test_back_leads_to_where_one_came_from(suite: Suite, came_from: str, back: str) -> None:
+    status, text = ask(suite, "GET", "q/jobs/none", came_from)
+    assert status == 404
+    assert f'<a href="{back}" data-cancel' in text
+
+
+def test_the_menu_marks_where_a_page_belongs(suite: Suite) -> None:
+    Api(suite).make("marked")
+    marks = re.compile(r'aria-current="(page|true)">([A-Z][a-z ]+)</a>')
+    for path, mark in {
+        "": ("page", "Overview"),
+        "queues": ("page", "Queues"),
+        "q/marked/send": ("true", "Queues"),
+        "new-log": ("true", "Logs"),
+        "schedules/new": ("true", "Schedules"),
+    }.items():
+        assert marks.findall(ask(suite, "GET", path).text)[0] == mark, path

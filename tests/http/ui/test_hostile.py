@@ -41,12 +41,6 @@ TEXTS = (
 QUEUES = (":@..", "__proto__", "script", "-rf", "constructor", "@", "a..b", "none:null")
 
 
-@pytest.fixture(scope="module")
-def spool(suite: Suite) -> Iterator[Spool]:
-    with Spool(suite.root, sync="none") as opened:
-        yield opened
-
-
 def put(spool: Spool, queue: str, text: str) -> str:
     """A message of which everything that may be any text is this one."""
     plain = "".join(sign for sign in text if sign.isprintable())[:100].strip()
@@ -90,8 +84,10 @@ def test_names_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
             assert name in tab.page.title() or path.endswith(message), path
     rows = tab.page.locator("tbody tr")
     api = Api(suite)
-    eventually(lambda: api.ask("GET", "/_ui/")[1].count(b"<tr id=") >= len(QUEUES))
-    eventually(lambda: tab.open() and rows.count() >= len(QUEUES))  # of another process of mq
+    eventually(lambda: api.ask("GET", "/_ui/queues")[1].count(b"<tr id=") >= len(QUEUES))
+    eventually(
+        lambda: tab.open("queues") and rows.count() >= len(QUEUES)
+    )  # of another process of mq
     links = {
         name: tab.page.get_by_role("link", name=name, exact=True).evaluate("link => link.href")
         for name in QUEUES
@@ -173,7 +169,7 @@ def test_of_another_site_only_a_link_opens(open_tab: OpenTab, guarded: tuple[Sui
     tab.open("login")
     tab.page.fill("[name=key]", key)
     tab.page.click("main form button")
-    tab.page.locator("h1", has_text="Queues").wait_for()
+    tab.page.locator("h1", has_text="Overview").wait_for()
     ours = f"{suite.url}/_ui/q/theirs"
     with Elsewhere() as site:
         # Cookies know no ports: the browser sends ours along, and mq has to refuse.

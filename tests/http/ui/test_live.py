@@ -50,6 +50,7 @@ def test_what_is_put_shows_soon(open_tab: OpenTab, alone: Suite) -> None:
     tab = open_tab(alone)
     tab.open("q/soon")
     is_live(tab)
+    tab.page.locator("summary", has_text="Filter").click()
     tab.page.fill("[name=containing]", "what I typed")
     started = time.monotonic()
     message = api.put("soon")

@@ -46,7 +46,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         api = Api(suite)
         with Spool(root, sync="none") as spool:
             message = fill(spool, api)
-        eventually(lambda: b"jobs.dead" in api.ask("GET", "/_ui/")[1])
+        eventually(lambda: b"jobs.dead" in api.ask("GET", "/_ui/queues")[1])
         yield Filled(suite, pages(message))
 
 
@@ -70,7 +70,7 @@ def test_axe_finds_nothing(open_tab: OpenTab, filled: Filled) -> None:
 
 def test_a_dialog_is_accessible(open_tab: OpenTab, filled: Filled) -> None:
     tab = open_tab(filled.suite)
-    tab.open("q/jobs")
+    tab.open("q/jobs/settings")
     tab.click("Purge")
     tab.page.locator("dialog #question").wait_for()
     tab.page.evaluate(AXE.read_text())
@@ -95,7 +95,7 @@ def test_no_page_is_wider_than_the_screen(open_tab: OpenTab, filled: Filled) -> 
 def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
     tab = open_tab(filled.suite)
     places = "[...document.querySelectorAll('.queues thead th')].map(c => c.offsetLeft)"
-    tab.open()
+    tab.open("queues")
     tab.page.wait_for_load_state("load")  # with its styles
     tab.page.locator("tr", has_text="reports").wait_for()
     before = tab.page.evaluate(places)
@@ -115,7 +115,7 @@ def test_a_hundred_rows_are_60_kilobytes(filled: Filled) -> None:
             spool.queue(f"tenant-{number:04}.orders.incoming").put(b"x")
 
     def rows() -> bytes:
-        page = api.ask("GET", "/_ui/?match=tenant-&sort=name")[1]
+        page = api.ask("GET", "/_ui/queues?match=tenant-&sort=name")[1]
         return page if page.count(b"<tr id=") == 100 else b""
 
     assert len(eventually(rows)) <= 60_000

@@ -20,21 +20,28 @@ from .asked import Api
 RIGHTS = ("look", "receive", "send", "admin")
 # Each button of each page: what it is called in its form, and the right that it needs.
 BUTTONS = {
-    "": {"create": "admin"},
+    "": {},
+    "queues": {},
+    "new": {"create": "admin"},
     "q/jobs?state=in_flight": {
         "release": "receive", "hold": "receive", "bury": "receive", "remove": "receive",
-        "move": "receive", "purge": "receive", "pause": "admin", "delete": "admin",
+        "move": "receive", "pause": "admin",
     },
-    "?menu=jobs": {"pause": "admin", "move": "receive"},
+    "queues?menu=jobs": {"pause": "admin", "move": "receive"},
     "q/jobs/send": {"send": "send"},
-    "q/jobs/settings": {"configure": "admin"},
-    "topics": {"create": "admin"},
+    "q/jobs/settings": {"configure": "admin", "purge": "receive", "delete": "admin"},
+    "new-topic": {"create": "admin"},
     "topics/news": {"publish": "send", "subscribe": "admin", "delete": "admin"},
-    "schedules": {"define": "admin", "put_now": "admin", "stop": "admin"},
+    "schedules/new": {"define": "admin"},
+    "schedules": {"put_now": "admin", "stop": "admin"},
     "dead": {"redrive": "receive", "remove": "receive", "purge": "receive"},
     "work": {"stop": "receive"},
     "cluster": {},
 }  # fmt: skip
+
+
+# Pages with a form, and where that is sent.
+NEW = {"new": "queues", "new-topic": "topics", "schedules/new": "schedules"}
 
 
 class Site(NamedTuple):
@@ -103,11 +110,23 @@ def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> No
             assert (button in found) == (needed == right), (path, button, status)
 
 
+def test_a_key_is_offered_only_names_that_it_may_know(site: Site) -> None:
+    for key, wrong, near in (
+        ("one", "jobss", True),
+        ("one", "slows", False),
+        ("all", "slows", True),
+    ):
+        for path in (f"q/{wrong}", f"queues?find={wrong}"):
+            _, text = site.ask(key, "GET", path)
+            is_offered = key == "all" or path.startswith("queues")  # one may not ask for others
+            assert ("Did you mean" in text) == (near and is_offered), (key, path)
+
+
 @pytest.mark.parametrize("right", RIGHTS)
 def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> None:
     for path, buttons in BUTTONS.items():
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
-        place = {"dead": "q/jobs.dead", "": "q/jobs" if "menu" in path else ""}.get(place, place)
+        place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
         for button, needed in buttons.items():
             if needed == right:
                 continue
@@ -123,7 +142,10 @@ def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> 
 
 def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
     status, text = site.ask("send", "GET", "q/jobs/settings")
-    assert (status, 'name="visibility_timeout"' in text) == (403, False)
+    assert (status, 'name="visibility_timeout"' in text) == (200, False)
+    assert "30 seconds" in text
+    for path in NEW:
+        assert site.ask("send", "GET", path)[0] == 403
 
 
 def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> None:
@@ -156,9 +178,9 @@ def test_moves_of_others_crowd_out_none(site: Site) -> None:
 
 
 def test_a_menu_is_for_those_who_see_the_queue(site: Site) -> None:
-    status, text = site.ask("one", "GET", "?menu=jobs")
+    status, text = site.ask("one", "GET", "queues?menu=jobs")
     assert (status, 'name="do"' in text) == (200, False)
-    assert site.ask("one", "GET", "?menu=jobs.dead")[0] == 403
+    assert site.ask("one", "GET", "queues?menu=jobs.dead")[0] == 403
 
 
 def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
@@ -167,11 +189,11 @@ def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
         api.make("jobs")
         api.put("jobs")
         site = Site(suite, {"": "none"}, "")
-        eventually(lambda: "q/jobs" in site.ask("", "GET", "")[1])
+        eventually(lambda: "q/jobs" in site.ask("", "GET", "queues")[1])
         for path in BUTTONS:
             status, text = site.ask("", "GET", path)
             assert 'name="do"' not in text, path
-        for place in ("", "q/jobs", "topics", "topics/news", "schedules", "work"):
+        for place in ("queues", "q/jobs", "topics", "topics/news", "schedules", "work"):
             status, _ = site.ask("", "POST", place, {"do": "delete", "typed": "jobs"})
             assert status in (403, 404, 405), place
         assert (suite.root / "queues" / "jobs").is_dir()

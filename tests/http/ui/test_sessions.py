@@ -89,7 +89,7 @@ def test_a_key_opens_a_session_that_shows_what_it_may_see(site: Site) -> None:
     assert not any(flag.startswith("Path") for flag in flags), "it would go to the API as well"
 
     def page() -> str:
-        return site.ask("GET", "/_ui/", {"Cookie": answer.cookie}).text
+        return site.ask("GET", "/_ui/queues", {"Cookie": answer.cookie}).text
 
     eventually(lambda: "q/jobs" in page())  # counts are some seconds old
     assert "secret" not in page()

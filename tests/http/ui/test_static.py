@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from fsmq.http.ui.rendering import HEADERS, Rendering
+from fsmq.words import HEADS
 from tests.harness.suite import HOME, Suite
 from tests.harness.vendored import LISTS, sum_of, vendored
 
@@ -25,6 +27,20 @@ def test_files_of_others_are_what_the_list_says(listed: Path) -> None:
     own = OWN if listed.parent == STATIC else set()
     there = {path.name for path in listed.parent.iterdir()} - own - {listed.name}
     assert there == {one.file.name for one in found}, "each file of others is listed"
+
+
+def test_pages_and_reports_name_figures_by_one_table() -> None:
+    templates = [
+        *(STATIC.parent / "templates").iterdir(),
+        HOME / "fsmq/pipeline/report/report.html",
+    ]
+    assert len(templates) > 20
+    by_hand = re.compile(rf"<(?:dt|th)[^>]*>(?:{'|'.join(HEADS.values())})<", re.IGNORECASE)
+    for template in templates:
+        text = template.read_text()
+        assert not by_hand.search(text), template.name
+        for figure in re.findall(r'"(\w+)"\|head\b', text):
+            assert figure in HEADS, template.name
 
 
 def test_pages_load_less_than_180_kilobytes() -> None:

@@ -1,0 +1,117 @@
+"""Dead letters on pages: one row for each reason, and the page of a dead-letter queue."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import urlencode
+
+import pytest
+
+from fsmq.spool.spool import Spool
+from tests.harness.suite import Suite, eventually
+
+from .asked import Api, page
+
+
+def post(api: Api, suite: Suite, path: str, *form: tuple[str, str]) -> str:
+    """What a form is answered with, after its redirection."""
+    headers = {"Content_Type": "application/x-www-form-urlencoded"}
+    _, body = api.ask("POST", f"/_ui/{path}", urlencode(form).encode(), Origin=suite.url, **headers)
+    return body.decode()
+
+
+@pytest.fixture
+def dead(api: Api, spool: Spool, queue: str) -> str:
+    """A dead-letter queue with five messages: four for one reason, one for another."""
+    name = f"{queue}.dead"
+    spool.create_queue(name)
+    api.change(queue, max_deliveries=3, dead_letter_queue=name)
+    for body in (*(b'{"invoice": %d}' % number for number in range(9, 12)), b"another", b"last"):
+        spool.queue(queue).put(body)
+    eventually(lambda: api.counts(queue) == {"ready": 5})
+    for number, message in enumerate(spool.queue(queue).claim(5)):
+        reason = "no address" if number == 4 else f"HTTP 502 after {number + 17} ms"
+        spool.queue(queue).bury(message, reason=reason)
+    eventually(lambda: api.counts(name) == {"ready": 5})
+    return name
+
+
+def section(api: Api, dead: str) -> str:
+    """The part of the page of dead letters that is about one queue, once it has all five."""
+
+    def found() -> str:
+        _, _, rest = page(api, "dead").partition(f">{dead}</a>")
+        part = rest.partition("</section>")[0]
+        return part if re.search(r">5 from ", part) else ""
+
+    return str(eventually(found))
+
+
+def test_dead_letters_of_one_reason_are_one_row_whatever_the_bodies(
+    api: Api, dead: str, queue: str
+) -> None:
+    found = section(api, dead)
+    rows = re.findall(
+        r'<tr><td class="n"[^>]*>([0-9]+)</td>.*?data-l="Reason">([^<]*?)\s*<details>',
+        found,
+        re.DOTALL,
+    )
+    assert rows == [("4", "HTTP # after # ms"), ("1", "no address")]
+    assert "2 different bodies" in found
+    bodies = re.findall(r"<li>([0-9]+) × .*?<code>(.*?)</code>", found)
+    assert [(number, unescape(body)[:9]) for number, body in bodies] == [
+        ("3", '{"invoice'),
+        ("1", "another"),
+        ("1", "last"),
+    ]
+    assert f'/{queue}">{queue}</a>' in found
+
+
+def test_after_a_redrive_of_a_group_one_is_back_at_all_dead_letters(
+    api: Api, suite: Suite, queue: str, dead: str
+) -> None:
+    ids = re.findall('name="message" value="([^"]+)"', section(api, dead))
+    assert len(ids) == 5
+    form = [("do", "redrive"), ("back", "dead"), *(("message", one) for one in ids[:2])]
+    asked = post(api, suite, f"q/{dead}", *form)
+    assert "Redrive 2 messages?" in asked
+    assert 'name="back" value="dead"' in asked
+    done = post(api, suite, f"q/{dead}", *form, ("sure", "yes"))
+    assert "Redriven: 2." in done
+    assert "<h1>Dead letters</h1>" in done
+    removing = [("do", "remove"), ("back", "dead"), ("sure", "yes"), ("message", ids[2])]
+    assert "<h1>Dead letters</h1>" in post(api, suite, f"q/{dead}", *removing)
+
+
+def test_a_redrive_says_which_queue_is_paused(
+    api: Api, suite: Suite, queue: str, dead: str
+) -> None:
+    assert "is paused" not in post(api, suite, f"q/{dead}", ("do", "redrive"))
+    api.change(queue, paused=True)
+    asked = post(api, suite, f"q/{dead}", ("do", "redrive"))
+    assert f"{queue} is paused until it is resumed: messages that go there wait." in asked
+    api.change(queue, paused="2100-01-01T00:00:00Z")
+    asked = post(api, suite, f"q/{dead}", ("do", "redrive"))
+    assert f"{queue} is paused until 2100-01-01T00:00:00Z" in asked
+    api.make(f"{queue}.other")
+    elsewhere = post(api, suite, f"q/{dead}", ("do", "redrive"), ("to", f"{queue}.other"))
+    assert "is paused" not in elsewhere
+
+
+def test_the_page_of_a_dead_letter_queue_says_why_they_are_there(
+    api: Api, queue: str, dead: str
+) -> None:
+    found = page(api, f"q/{dead}")
+    heads = re.findall(r"<th scope=\"col\"[^>]*>([A-Za-z]+)</th>", found)
+    assert heads == ["Id", "From", "Reason", "Age", "Deliveries", "Size", "Body"]
+    assert found.count("HTTP 502 after") == 8  # the text of a cell, and its title
+    assert "tried for ever" not in found
+    assert "Redrive all" in found
+    assert found.index(">Delete</button>") < found.index("<table")
+    for tab in ("history", "settings"):
+        assert "Redrive all" in page(api, f"q/{dead}/{tab}")
+    ordinary = page(api, f"q/{queue}")
+    assert "Redrive all" not in ordinary
+    api.make(f"{queue}.plain")
+    assert "tried for ever" in page(api, f"q/{queue}.plain")
