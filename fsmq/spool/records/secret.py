@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import Unavailable, as_unavailable
@@ -48,7 +47,7 @@ def _make(tree: Tree, path: str) -> None:
     draft = tree.folder(CONFIG, f".{uuid7()}.tmp")
     fd = tree.create(draft)
     try:
-        write_all(fd, secrets.token_bytes(_BYTES))
+        write_all(fd, os.urandom(_BYTES))
         os.fsync(fd)
         tree.rename(draft, path)
     except FileExistsError:
