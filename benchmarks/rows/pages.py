@@ -28,15 +28,15 @@ _NOBODY = "nobody looks"
 # How many look at which page.
 _LOOKS = {
     _NOBODY: (0, ""),
-    "1 looks at all queues": (1, "/_ui/"),
-    "64 look at all queues": (64, "/_ui/"),
+    "1 looks at all queues": (1, "/_ui/queues"),
+    "64 look at all queues": (64, "/_ui/queues"),
     "64 look at the queue": (64, f"/_ui/q/{QUEUE}"),
 }
 _STREAM = {"Accept": "text/event-stream"}
 
 
 def first_page(bench: Bench) -> Outcome:
-    """GET /_ui/ with many queues and messages, after their survey."""
+    """GET /_ui/queues with many queues and messages, after their survey."""
     queues, each = bench.sizes.few, max(1, bench.sizes.many // bench.sizes.few)
 
     def fill_all(root: Path) -> None:
@@ -49,7 +49,7 @@ def first_page(bench: Bench) -> Outcome:
     return Outcome(
         [
             Measure(
-                f"/_ui/ with {queues:,} queues and {queues * each:,} messages, after the survey",
+                f"/_ui/queues with {queues:,} queues and {queues * each:,} messages, after the survey",
                 took,
                 unit="ms",
                 bar=Bar("<=", 300.0, "ms"),
@@ -62,7 +62,7 @@ def first_page(bench: Bench) -> Outcome:
 def _page(suite: Suite, queues: int) -> float:
     connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=600)
     started = time.perf_counter()
-    connection.request("GET", "/_ui/")
+    connection.request("GET", "/_ui/queues")
     answer = connection.getresponse()
     text = answer.read()
     assert answer.status == 200, answer.status
