@@ -49,7 +49,7 @@ def first_page(bench: Bench) -> Outcome:
     return Outcome(
         [
             Measure(
-                f"/_ui/queues with {queues:,} queues and {queues * each:,} messages, after the survey",
+                f"the page of {queues:,} queues and {queues * each:,} messages, after the survey",
                 took,
                 unit="ms",
                 bar=Bar("<=", 300.0, "ms"),
