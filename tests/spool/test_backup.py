@@ -9,19 +9,22 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, UnusableSpool
 from fsmq.spool.backup import backup, restore
+from fsmq.spool.backup.renames import Renames
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.transitions import SNAPSHOT
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import probe
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.part import Job, Part
@@ -614,3 +617,23 @@ def test_a_restore_that_dies_leaves_nothing_or_all(
     assert at > 30
     assert counted
     assert set(counted) == {2}
+
+
+def test_the_halves_of_a_rename_may_come_apart(tmp_path: Path, monkeypatch: Any) -> None:
+    root = tmp_path / "mq"
+    with Spool(root) as spool:
+        spool.create_queue("q")
+    part, target = "new/.part", "new/q:1"
+    (root / part).mkdir()
+    (root / part / "1").touch()
+    with closing(Tree(root)) as tree, closing(Renames(tree)) as renames:
+        renames.watch(part)
+        renames.watch("new")
+        renames.begin()
+        os.rename(root / part / "1", root / target)
+        inotify: Any = renames._inotify
+        first, second = inotify.read(timeout=0)
+        for events in ([first], [], [second]):
+            monkeypatch.setattr(inotify, "read", lambda events=events, **_: events)
+            renames.read()
+        assert list(renames.moved) == [target]

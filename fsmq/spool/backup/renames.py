@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 
 from ..index import events
@@ -23,6 +24,9 @@ if events.HAS_EVENTS:
     _MASK = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO
     _MASK |= flags.ONLYDIR | flags.DONT_FOLLOW
 
+# Both halves of a rename come from one call, whose thread may get no time in between. A message
+# that is removed has no second half.
+_HALVES_S = 5.0
 # No instance or watch is left to this user.
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM)
 
@@ -44,7 +48,8 @@ class Renames:
         self._inotify: INotify | None = None
         self._unwatched = tree.network or not events.HAS_EVENTS
         self._folders: dict[int, str] = {}
-        self._left: dict[int, bool | None] = {}  # by cookie: followed, fresh (False), or neither
+        # By cookie: followed, fresh (False) or neither, and when it was read; the oldest first.
+        self._left: dict[int, tuple[bool | None, float]] = {}
         self._fresh: set[str] = set()
         self._made: list[str] = []
         self._is_closed = False
@@ -107,15 +112,22 @@ class Renames:
         """Take in what has happened."""
         if self._inotify is None:
             return
-        older = list(self._left)
+        self._forget_halves()
         for watch, mask, cookie, name in self._inotify.read(timeout=0):
             if mask & _OVERFLOW:
                 self.lost = True
             folder = self._folders.get(watch)
             if folder is not None and name:
                 self._take(folder, name, mask, cookie)
-        for cookie in older:
-            self._left.pop(cookie, None)  # its other half would have come by now
+
+    def _forget_halves(self) -> None:
+        """Forget what has left the watched folders: its other half would have come by now."""
+        until = time.monotonic() - _HALVES_S
+        while self._left:
+            cookie, (_, read) = next(iter(self._left.items()))
+            if read > until:
+                return
+            del self._left[cookie]
 
     def _take(self, folder: str, name: str, mask: int, cookie: int) -> None:
         path = f"{folder}/{name}"
@@ -129,7 +141,7 @@ class Renames:
             self.moved.pop(path, None)
             self._fresh.discard(path)
             if mask & _FROM:
-                self._left[cookie] = state
+                self._left[cookie] = state, time.monotonic()
         elif mask & _CREATE:
             if not self._is_closed:
                 self._fresh.add(path)
@@ -142,7 +154,7 @@ class Renames:
             # is being committed, or a shell user's file.
             state: bool | None = folder != NEW or name[0] == "." or None
         else:
-            state = self._left.pop(cookie)
+            state, _ = self._left.pop(cookie)
         self._fresh.discard(path)  # what was here has gone with its folder
         if state:
             self._arrivals += 1
