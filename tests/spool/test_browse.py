@@ -105,6 +105,26 @@ def test_find_looks_into_every_state(spool: Spool, jobs: Queue) -> None:
     assert jobs.find(message_id) is None
 
 
+def test_an_own_id_is_found_in_every_state_whatever_else_its_name_tells(
+    spool: Spool, jobs: Queue
+) -> None:
+    jobs.put(b"x", id="order-17", priority=7, ttl=60)
+    jobs.put(b"x", id="order-17", priority=2)
+    jobs.put(b"x", id="order-18", delay=60, priority=7)
+    spool.create_queue("others")
+    spool.queue("others").put(b"x", id="order-1", ttl=60)
+    [one] = spool.find("order-17")
+    assert one.id.startswith("p02.@order-17@") and one.state == "ready"
+    claimed = jobs.claim(2)
+    assert {place.state for place in spool.find("order-17")} == {"in_flight"}
+    claimed[0].ack()
+    [one] = spool.find("order-17")
+    assert one.id == claimed[1].id
+    assert [place.state for place in spool.find("order-18")] == ["delayed"]
+    assert [place.queue for place in spool.find("order-1")] == ["others"]
+    assert spool.find("order-") == []
+
+
 def test_find_and_peek_read_nothing_outside_of_their_queue(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:

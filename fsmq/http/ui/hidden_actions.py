@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fsmq.spool import Spool
 from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S
-from fsmq.spool.errors import InvalidValue
-from fsmq.spool.inspection import Place, places
+from fsmq.spool.errors import InvalidValue, as_unavailable
+from fsmq.spool.inspection import Place, place_in
 from fsmq.wire import quote_id, unquote_id
 
 from .actions import Action, Done, Form, back, chosen, each
@@ -21,9 +21,11 @@ _HOLD_S = 300.0
 def _stood(spool: Spool, queue: str, ids: Sequence[str]) -> dict[str, Place]:
     """Where messages are, without those that are gone."""
     found: dict[str, Place] = {}
-    for one in ids:
-        for place in places(spool.context, one, lambda _: [queue]):
-            found[one] = place
+    with as_unavailable("cannot look for the messages"):
+        for one in ids:
+            place = place_in(spool.context, queue, one)
+            if place is not None:
+                found[one] = place
     return found
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from ..context import Context
 from ..errors import Unavailable, as_unavailable
-from ..layout.names import PLAIN, check_id, facts, fits, siblings
-from ..layout.transitions import State
+from ..layout.names import PLAIN, check_id, facts, fits, sequence_of, siblings, split_entry
+from ..layout.transitions import DELAY, NEW, State
 
 HIDDEN = ("in_flight", "delayed")
 # The states of a message in the direction in which it moves; a release returns it to ready.
@@ -77,27 +78,77 @@ def places(
 ) -> list[Place]:
     """Where messages of this id are: a few lookups for each queue, whatever its size.
 
-    may_look: selects the queues to look into. budget_s: seconds that it may take. Ids: `known_as`.
+    If an own id is in no queue, names that tell a priority or an expiry with it are looked for,
+    for which all are listed.
+
+    may_look: selects the queues to look into. budget_s: seconds that it may take.
 
     Raises:
         InvalidValue
         Unavailable: also when it would take longer.
     """
     check_id("", message_id)
-    found, known = [], known_as(message_id)
     end = None if budget_s is None else time.monotonic() + budget_s
+    known = known_as(message_id)
+    is_own = len(known) > 1 and sequence_of(message_id) is None
+
+    def check_time() -> None:
+        if end is not None and time.monotonic() > end:
+            raise Unavailable(f"to look into all queues takes longer than {budget_s:g} s")
+
     with as_unavailable("cannot look for the message"):
-        for queue in may_look(context.tree.queues()):
-            names = (name for name in known if fits(queue, name))
-            place = next(filter(None, (_place_in(context, queue, name) for name in names)), None)
-            if place is not None:
-                found.append(place)
-            if end is not None and time.monotonic() > end:
-                raise Unavailable(f"to look into all queues takes longer than {budget_s:g} s")
+        queues = list(may_look(context.tree.queues()))
+        found = list(_places_in(context, queues, lambda queue: known, check_time))
+        if is_own and not found:
+            marked = _marked(context, message_id, queues, check_time)
+            found = list(_places_in(context, queues, lambda queue: marked[queue], check_time))
     return found
 
 
-def _place_in(context: Context, queue: str, message_id: str) -> Place | None:
+def _places_in(
+    context: Context,
+    queues: Iterable[str],
+    names_in: Callable[[str], Iterable[str]],
+    check_time: Callable[[], None],
+) -> Iterator[Place]:
+    """The first message in each queue with one of the names that it can have there."""
+    for queue in queues:
+        names = (name for name in names_in(queue) if fits(queue, name))
+        yield from islice(filter(None, (place_in(context, queue, name) for name in names)), 1)
+        check_time()
+
+
+def _marked(
+    context: Context, own: str, queues: Iterable[str], check_time: Callable[[], None]
+) -> dict[str, list[str]]:
+    """The ids in queues that tell a priority or an expiry with an own id.
+
+    In the direction in which messages move: one that moves on is seen twice, never missed.
+    """
+    tree, mark = context.tree, f"@{own}@"
+    found: dict[str, list[str]] = {queue: [] for queue in queues}
+
+    def add(queue: str, message_id: str) -> None:
+        if queue in found and siblings(message_id)[0] == own:
+            found[queue].append(message_id)
+
+    def add_hidden(folder: str) -> None:
+        for entry in map(split_entry, (name for name in tree.names(folder) if mark in name)):
+            if entry is not None:
+                add(*entry)
+
+    add_hidden(tree.folder(NEW))
+    for queue in found:
+        for name in tree.ready_names(queue) or ():
+            if mark in name:
+                add(queue, name)
+        check_time()
+    add_hidden(tree.folder(DELAY))
+    return found
+
+
+def place_in(context: Context, queue: str, message_id: str) -> Place | None:
+    """Where a message is whose id is just this; None if it is not in the queue. Raises OSError."""
     tree, stamps = context.tree, context.stamps
     for state in STREAM:
         found = tree.stat(tree.path(state, queue, message_id))
