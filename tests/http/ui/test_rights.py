@@ -6,12 +6,14 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 import pytest
 
+from tests.cli.test_examples import called
 from tests.harness.suite import Suite, eventually
 from tests.http.keyfile import add_key, bearer
 
@@ -216,3 +218,41 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
             _, text = site.ask("", "GET", path)
             assert "a secret" not in text
             assert "veiled" not in text
+
+
+def test_what_pages_tell_of_the_shell_is_what_it_takes(site: Site) -> None:
+    found = set()
+    for path, buttons in BUTTONS.items():
+        texts = [site.ask("all", "GET", path)[1]]
+        place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
+        place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
+        for button in buttons:
+            # A question, as nobody is sure; what needs none is done.
+            form = {"do": button, "message": site.message, "queue": "jobs", "to": "jobs.dead"}
+            form |= {"topic": "news", "ref": site.move, "name": "s", "cron": "0 4 * * *"}
+            texts.append(site.ask("all", "POST", place, form)[1])
+        for text in texts:
+            for paragraph in re.findall(r'<p class="command">.*?</p>', text, re.DOTALL):
+                lines = re.findall(r"<code>(.*?)</code>", paragraph, re.DOTALL)
+                found |= {unescape(line) for line in lines}
+    requests = {line for line in found if "curl " in line}
+    commands = found - requests
+    assert len(requests) > 8
+    assert len(commands) > 12
+    served = routes(site)
+    for line in requests:
+        asked = re.search(rf"curl -X (\w+) '?{site.suite.url}(/[^?' ]*)", line)
+        assert asked is not None, line
+        assert any(method == asked[1] and path.fullmatch(asked[2]) for method, path in served), line
+    for line in commands:
+        assert list(called(line.removesuffix(" …"))), line
+
+
+def routes(site: Site) -> list[tuple[str, re.Pattern[str]]]:
+    """Methods and paths of the API."""
+    described = json.loads(Api(site.suite, site.keys["all"]).ask("GET", "/_openapi.json")[1])
+    return [
+        (method.upper(), re.compile(re.sub(r"{\w+}", "[^/]+", path)))
+        for path, methods in described["paths"].items()
+        for method in methods
+    ]
