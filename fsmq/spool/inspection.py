@@ -26,7 +26,7 @@ from .records.reports import EVERY_S as REPORTS_EVERY_S
 from .records.reports import Report, Reports
 from .views import browse
 from .views.counts import Overview
-from .views.places import Filed, Place, filed, place_in, places
+from .views.places import Filed, Place, filed, place_of, places
 from .views.reading import MAX_ANSWER_BYTES
 from .views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, Found, Wanted, wanted
 
@@ -79,7 +79,7 @@ __all__ = [
     "named",
     "of_schedules",
     "peers",
-    "place_in",
+    "place_of",
     "places",
     "read_history",
     "step_of",

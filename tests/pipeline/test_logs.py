@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +153,22 @@ def test_places_and_parts() -> None:
     assert place_in("startingOffsets", "2030-01-31T12:00:00Z") == datetime(
         2030, 1, 31, 12, tzinfo=UTC
     )
-    for wrong in ("", "earliest", "-1", "2030-01-31T12:00"):
+    east = timezone(timedelta(hours=2))
+    for text in ("2030-01-31T12:00:00+02:00", "2030-01-31T12:00:00 02:00"):
+        assert place_in("from", text) == datetime(2030, 1, 31, 12, tzinfo=east)
+    before = datetime.now(UTC) - timedelta(hours=1, minutes=30)
+    ago = place_in("from", "1h 30m ago")
+    assert isinstance(ago, datetime)
+    assert before <= ago <= before + timedelta(minutes=1)
+    for wrong in (
+        "",
+        "earliest",
+        "-1",
+        "2030-01-31T12:00",
+        "2030-01-31 12:00",
+        "ago",
+        "9e999h ago",
+    ):
         with pytest.raises(InvalidValue):
             place_in("startingOffsets", wrong)
     parts = [Part(0, 1), Part(1, 2), Part(2, 12), Part(12, 14)]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fsmq.spool import Spool
 from fsmq.spool.checks import MAX_DELAY_S, MAX_VISIBILITY_S
 from fsmq.spool.errors import InvalidValue, as_unavailable
-from fsmq.spool.inspection import Place, place_in
+from fsmq.spool.inspection import Place, place_of
 from fsmq.wire import quote_id, unquote_id
 
 from .actions import Action, Done, Form, back, chosen, each
@@ -23,7 +23,7 @@ def _stood(spool: Spool, queue: str, ids: Sequence[str]) -> dict[str, Place]:
     found: dict[str, Place] = {}
     with as_unavailable("cannot look for the messages"):
         for one in ids:
-            place = place_in(spool.context, queue, one)
+            place = place_of(spool.context, queue, one)
             if place is not None:
                 found[one] = place
     return found

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from fsmq.units import seconds
 
 from ..errors import InvalidValue
 from ..layout.settings import check_number
@@ -11,6 +15,8 @@ From = int | datetime | str
 """Where to begin: an offset, a datetime with a time zone, "first" or "last"."""
 _ENDS = ("first", "last")
 _MOST_DIGITS = 18
+# The + of a time zone, as a blank in an address.
+_lost_plus = re.compile(r" (\d\d:?\d\d)$")
 
 
 def check_place(place: From) -> From:
@@ -27,19 +33,25 @@ def check_place(place: From) -> From:
 
 
 def place_in(name: str, text: str) -> From:
-    """The place that a text denotes. Raises InvalidValue for the field ``name``."""
+    """The place that a text such as ``17``, ``last`` or ``2h ago`` denotes.
+
+    Raises InvalidValue for the field ``name``.
+    """
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     if text in _ENDS:
         return text
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
+    moment = None
+    span = text.removesuffix(" ago")
+    with suppress(ValueError, OverflowError):
+        if span != text:
+            moment = datetime.now(UTC) - timedelta(seconds=seconds(span))
+        else:
+            moment = datetime.fromisoformat(_lost_plus.sub(r"+\1", text))
     if moment is None or moment.tzinfo is None:
         raise InvalidValue(
             name,
             f"{text[:50]!r} is unknown; expected an offset, first, last,"
-            " or a moment such as 2030-01-31T12:00:00Z",
+            " or a moment such as 2030-01-31T12:00:00Z or 2h ago",
         )
     return moment

@@ -114,7 +114,7 @@ def _places_in(
     """The first message in each queue with one of the names that it can have there."""
     for queue in queues:
         names = (name for name in names_in(queue) if fits(queue, name))
-        yield from islice(filter(None, (place_in(context, queue, name) for name in names)), 1)
+        yield from islice(filter(None, (place_of(context, queue, name) for name in names)), 1)
         check_time()
 
 
@@ -147,7 +147,7 @@ def _marked(
     return found
 
 
-def place_in(context: Context, queue: str, message_id: str) -> Place | None:
+def place_of(context: Context, queue: str, message_id: str) -> Place | None:
     """Where a message is whose id is just this; None if it is not in the queue. Raises OSError."""
     tree, stamps = context.tree, context.stamps
     for state in STREAM:

@@ -59,13 +59,8 @@ def offset_of(value: str) -> int:
     return int(value)
 
 
-def _place(name: str, value: str) -> From:
-    # An unencoded plus sign was decoded to a space.
-    return place_in(name, value.replace(" ", "+"))
-
-
-_PLACES = "an offset, a moment (RFC 3339, with a time zone), `first` or `last`"
-_PLACE = Kind(text(minLength=1), _place, _PLACES)
+_PLACES = "an offset, a moment (RFC 3339, with a time zone), `2h ago`, `first` or `last`"
+_PLACE = Kind(text(minLength=1), place_in, _PLACES)
 FROM: QueryParameter[From] = query("from", "where to begin", _PLACE, "first")
 BEGIN: QueryParameter[From] = query("from", "where it begins", _PLACE, "last")
 TO = query("to", "the new position", _PLACE, otherwise="required")

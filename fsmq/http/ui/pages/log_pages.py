@@ -262,8 +262,7 @@ async def _messages(request: PageRequest) -> Values:
     start = max(stats.first, stats.next - MESSAGES)
     try:
         if given:
-            # An unencoded plus sign was decoded to a space.
-            place = place_in("from", given.replace(" ", "+"))
+            place = place_in("from", given)
             opened = request.spool.log(log)
             start = await request.service.logs.run(opened.offset_of, place)
     except InvalidValue as error:
