@@ -188,6 +188,10 @@ soak-memory: dev ## end requests badly, again and again, and weigh mq (an hour)
 	$(BIN)/python -m tests.soak.memory
 	$(BIN)/python -m tests.soak.memory --keys --tls --rounds 20
 
+.PHONY: soak-waits
+soak-waits: dev ## for how long one request holds up all others, in twenty tries; the machine must be quiet (half an hour)
+	TEST_WAITS=20 TEST_ALL=1 $(BIN)/pytest -q -rA --timeout=6000 tests/http/test_loop.py tests/http/test_loop_forms.py
+
 .PHONY: soak-models
 soak-models: dev ## models, forms and races with examples that no other run has had (a quarter of an hour)
 	TEST_ALL=1 $(BIN)/pytest -q --hypothesis-profile=random \
