@@ -1,4 +1,4 @@
-"""docs/architecture.md: what it names is there."""
+"""docs/architecture.md and CONTRIBUTING.md: what they name is there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.harness.suite import HOME
 
 PAGE = (HOME / "docs" / "architecture.md").read_text()
+CONTRIBUTING = (HOME / "CONTRIBUTING.md").read_text()
 STEPS = re.findall(r"`((?:\w+/)*\w+\.py): ([\w.]+)`", PAGE)
 
 
@@ -37,9 +38,11 @@ def test_each_step_is_where_the_page_says(path: str, name: str) -> None:
     assert name in defined(path)
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE))))
-def test_each_file_is_there(path: str) -> None:
-    assert (HOME / "fsmq" / path).is_file()
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`((?:fsmq|tests)/(?:\w+/)*\w+\.py)`", CONTRIBUTING)))
+)
+def test_each_file_to_read_is_there(path: str) -> None:
+    assert (HOME / path).is_file()
 
 
 def test_each_room_is_there() -> None:

@@ -43,7 +43,7 @@ PAGES = {
     "client": ((wire, commands, python), "FSMQ_KEY SSLContext"),
     "library": (
         (wire, commands, python),
-        "datetime except prepare steps timedelta with",
+        "datetime prepare steps timedelta with",
     ),
 }
 # Options of other programs.
