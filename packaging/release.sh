@@ -28,5 +28,5 @@ cat <<MESSAGE
 The files are in ${DIST:-dist/release}, and the tag $tag is on this commit. What is left:
     git push origin $tag
     .venv/bin/python -m twine upload ${DIST:-dist/release}/*.whl ${DIST:-dist/release}/fsmq-$version.tar.gz
-RELEASING.md says what to do with the image, and how to take a release back.
+docs/releasing.md says what to do with the image, and how to take a release back.
 MESSAGE
