@@ -34,7 +34,11 @@ class Delivered(LogMessage):
         deadline: float,
         generation: int,
     ) -> None:
-        super().__init__(message.offset, message.time_us, message.header, message.body)
+        # Not by the constructor of a message: a claim makes a thousand of these.
+        self.offset = message.offset
+        self.time_us = message.time_us
+        self.body = message.body
+        self._header = message._header
         self._parsed = message._parsed
         self._bound_to = channel
         self._settled = False

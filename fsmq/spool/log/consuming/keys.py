@@ -48,16 +48,19 @@ class Keys:
                 self._key_of[offset] = key
                 insort(self._held.setdefault(key, []), offset)
 
-    def finish(self, offset: int) -> None:
-        """Note that a message is done."""
-        key = self._key_of.pop(offset, None)
-        if key is None:
+    def finish(self, offsets: Iterable[int]) -> None:
+        """Note that messages are done."""
+        if not self._key_of:
             return
-        others = self._held[key]
-        del others[bisect_left(others, offset)]
-        if not others:
-            del self._held[key]
-            self._free_if_passed(key)
+        for offset in offsets:
+            key = self._key_of.pop(offset, None)
+            if key is None:
+                continue
+            others = self._held[key]
+            del others[bisect_left(others, offset)]
+            if not others:
+                del self._held[key]
+                self._free_if_passed(key)
 
     def key(self, offset: int) -> str | None:
         """The key of a message that is held."""

@@ -117,9 +117,10 @@ class Progress:
 
     def _end(self, ranges: Ranges) -> None:
         for start, end in ranges:
-            for offset in self._take_out(start, end):
+            ended = self._take_out(start, end)
+            for offset in ended:
                 del self.owner[offset]
-                self.keys.finish(offset)
+            self.keys.finish(ended)
             self.keys.expect_no_more(start, end)
             self.held.remove(start, end)
             self.done.add(start, end)
