@@ -147,6 +147,8 @@ def as_json(message: Message, *, with_queue: bool = False) -> dict[str, Any]:
     for name in OwnLines._fields:
         if (value := getattr(message, name)) is not None:
             result[name] = value
+    if "@" in message.id and message.own_id != message.id:
+        result["own_id"] = quote_id(message.own_id)
     if message.dead_letter is not None:
         result["dead_letter"] = {
             **message.dead_letter._asdict(),

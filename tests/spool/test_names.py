@@ -269,3 +269,20 @@ def test_siblings_are_the_names_with_and_without_a_header_block() -> None:
     marked = [f"@notes.h@{form}" for form in ("", ".h", ".z", ".h.z")]
     assert names.siblings("notes.h") == ["notes.h", *marked]
     assert names.siblings("by hand") == ["by hand"]
+
+
+UUID = str(uuid7())
+
+
+@pytest.mark.parametrize(
+    ("message_id", "own"),
+    [
+        ("notes.h", "notes.h"),
+        ("@order@17@", "order@17"),
+        ("p07.@order-17@.x65e1f2a0-3c.h", "order-17"),
+        (f"p03.{UUID}.x65e1f2a0.h.z", UUID),
+        (UUID, UUID),
+    ],
+)
+def test_what_of_an_id_a_retry_has_too(message_id: str, own: str) -> None:
+    assert names.own_id(message_id) == own

@@ -219,6 +219,7 @@ MESSAGE = Component(
             "given_id": text(
                 description="the id that its producer gave, in a queue with an index; else missing"
             ),
+            "own_id": text(description="the own id that it was put with, if its id tells more"),
             "dead_letter": DEAD_LETTER,
         },
         required=["id", *_FACTS],
@@ -242,6 +243,7 @@ MESSAGE_HEADERS = {
     "X-Message-Given-Id": Header(
         "the id that its producer gave, percent-encoded, in a queue with an index", text()
     ),
+    "X-Message-Own-Id": Header("the own id that it was put with, if its id tells more", text()),
 }
 RENEWED_HEADERS = {
     "X-Message-Deadline": Header("the new deadline, if renewed", MOMENT),
@@ -372,6 +374,8 @@ def headers_of(message: Message) -> dict[str, str]:
         headers["X-Message-Dedup-Id"] = one_line(message.dedup_id)
     if message.given_id is not None:
         headers["X-Message-Given-Id"] = one_line(quote_id(message.given_id))
+    if "@" in message.id and message.own_id != message.id:
+        headers["X-Message-Own-Id"] = quote_id(message.own_id)
     headers[hdrs.CONTENT_TYPE] = one_line(message.content_type or "application/octet-stream")
     return headers
 

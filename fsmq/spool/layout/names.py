@@ -318,6 +318,18 @@ def siblings(message_id: str) -> list[str]:
     return [own, *[f"{prefix}{own}@{expiry}{form}" for expiry in expiries for form in _FORMS]]
 
 
+def own_id(message_id: str) -> str:
+    """The part of an id that stays the same when the put of its message is repeated.
+
+    That is the id which a client gave, or the UUIDv7 that fsmq made.
+    """
+    if _our_id.fullmatch(message_id):
+        start = _uuid_at(message_id)
+        return message_id[start : start + _UUID_LENGTH]
+    match = _parsed(message_id)
+    return message_id if match is None else match["own"]
+
+
 def _expiries(known_s: int, ttl: str) -> list[str]:
     """This expiry, and those that other tries can have given to what has not expired yet."""
     ttl_s = int(ttl, 16)

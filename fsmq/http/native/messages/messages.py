@@ -98,7 +98,8 @@ class Messages(Handlers):
         parameters=(QUEUE, DELAY, PRIORITY, TTL, OWN_ID, GROUP, DEDUP_ID, IDEMPOTENCY_KEY),
         body=Body("the message: any bytes, kept with the Content-Type of the request", BYTES),
         again="if all tries have the same `id`, as those of clients do, there is one message: 409"
-        " on a later try means that the message arrived. On a first try it is an error",
+        " on a later try means that the message arrived. On a first try it is an error. A message"
+        " that was acknowledged between two tries is stored again",
         answers={
             201: Answer(
                 "It is on stable media",

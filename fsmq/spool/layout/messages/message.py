@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ...errors import InvalidValue
-from ..names import Facts, sequence_of
+from ..names import Facts, own_id, sequence_of
 from .compression import MAX_PLAIN_BYTES, decompress
 from .dead_letter import DeadLetter
 
@@ -99,6 +99,12 @@ class Message:
     group: str | None = None
     dedup_id: str | None = None
     given_id: str | None = None
+
+    @property
+    def own_id(self) -> str:
+        """What its producer called it, or the UUIDv7 that fsmq made: the same whenever a put is
+        repeated, while ``id`` may also tell a priority, an expiry and whether there is a header."""
+        return self.given_id or own_id(self.id)
 
     @property
     def sequence(self) -> int | None:
