@@ -11,7 +11,6 @@ from .layout.names import (
     PLAIN,
     UUID7,
     Facts,
-    created_ms,
     entry,
     facts,
     renewed,
@@ -23,7 +22,7 @@ from .layout.of_queues import OfQueues
 from .layout.stamps import Stamp, Stamps, hidden_state
 from .layout.transitions import DELAY, JOURNAL, MESSAGE_FOLDERS, NEW, QUEUES
 from .layout.tree import STRAY, Tree
-from .layout.uuids import uuid7
+from .layout.uuids import created_ms, uuid7
 from .records.journal_files import created_ms as segment_created_ms
 from .records.secret import shared_secret
 

@@ -14,11 +14,10 @@ import time
 import zlib
 from functools import lru_cache
 from typing import NamedTuple
-from uuid import UUID
 
 from ..errors import InvalidValue
 from .digests import sha256
-from .uuids import group_bits, later_uuid7, ticks_of, uuid7
+from .uuids import created_ms, group_bits, later_uuid7, ticks_of, uuid7
 
 MAX_QUEUE_BYTES = 180
 MAX_OWN_ID_BYTES = 64
@@ -197,11 +196,6 @@ def _step(ttl_s: int) -> int:
     return -(-ttl_s // _EXPIRIES)
 
 
-def created_ms(uuid: str) -> int:
-    """The time in a UUIDv7, in Unix milliseconds."""
-    return UUID(uuid).int >> 80
-
-
 def is_uuid7(text: str) -> bool:
     return _uuid7.fullmatch(text) is not None
 
@@ -319,15 +313,9 @@ def siblings(message_id: str) -> list[str]:
 
 
 def own_id(message_id: str) -> str:
-    """The part of an id that stays the same when the put of its message is repeated.
-
-    That is the id which a client gave, or the UUIDv7 that fsmq made.
-    """
-    if _our_id.fullmatch(message_id):
-        start = _uuid_at(message_id)
-        return message_id[start : start + _UUID_LENGTH]
+    """The part of an id that a repeated put has too: the one that a client gave, or a UUIDv7."""
     match = _parsed(message_id)
-    return message_id if match is None else match["own"]
+    return message_id if match is None else match[match.re.groupindex.get("own") or "uuid"]
 
 
 def _expiries(known_s: int, ttl: str) -> list[str]:

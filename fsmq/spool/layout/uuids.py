@@ -93,6 +93,11 @@ def ticks_of(uuid: str) -> int:
     return int(uuid[:8] + uuid[9:13] + uuid[15:18], 16)
 
 
+def created_ms(uuid: str) -> int:
+    """The time in a UUIDv7, in Unix milliseconds."""
+    return int(uuid[:8] + uuid[9:13], 16)
+
+
 def _forget_pool() -> None:
     global _lock, _used
     _lock = threading.Lock()
