@@ -38,7 +38,7 @@ PAGES = {
     "cli": (
         (wire, commands, older),
         "EX_DATAERR FSMQ_AT FSMQ_ATTRIBUTE_NAME FSMQ_CONTENT_TYPE FSMQ_CREATED_AT FSMQ_DELIVERIES"
-        " FSMQ_ID FSMQ_KEY FSMQ_PRIORITY FSMQ_QUEUE NAME SETTING _ default q s",
+        " FSMQ_ID FSMQ_KEY FSMQ_MESSAGE_KEY FSMQ_PRIORITY FSMQ_QUEUE NAME SETTING _ default q s",
     ),
     "client": ((wire, commands, python), "FSMQ_KEY SSLContext"),
     "library": (

@@ -106,7 +106,8 @@ def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_
         fsmq("log", "publish", log, "--key", "ab"[number % 2], "--body", str(number))
     out = tmp_path / "out"
     script = (
-        f'test $FSMQ_DELIVERIES = 1 -a $FSMQ_ID = 2 && exit 1; echo "$FSMQ_KEY$FSMQ_ID" >> {out}'
+        "test $FSMQ_DELIVERIES = 1 -a $FSMQ_ID = 2 && exit 1;"
+        f' echo "$FSMQ_MESSAGE_KEY$FSMQ_ID" >> {out}'
     )
     fsmq("get", f"{log}/c", "--exec", script, "-c", "3", "--count", "7", "--backoff", "10ms")
     lines = out.read_text().split()

@@ -164,6 +164,14 @@ def test_without_dead_letters_65_is_a_failure_like_others(
     eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
 
 
+@pytest.mark.parametrize("command", ["", " \n"])
+def test_an_empty_command_acknowledges_nothing(fsmq: Command, command: str) -> None:
+    fsmq("put", "jobs", "--body=x")
+    done = fsmq("get", "jobs", "--exec", command, "--wait=1", code=2)
+    assert b"'--exec'" in done.stderr
+    assert fsmq.counts("jobs") == {"ready": 1}
+
+
 @pytest.mark.parametrize("code", [126, 127])
 def test_a_command_that_cannot_be_run_ends_the_worker(
     fsmq: Command, worker: Callable[..., Worker], tmp_path: Path, code: int
@@ -180,10 +188,13 @@ def test_a_command_that_cannot_be_run_ends_the_worker(
 def test_a_command_that_cannot_be_run_ends_the_worker_of_a_server(
     suite: Suite, worker: Callable[..., Worker]
 ) -> None:
+    """Its other slots claim what it gives back once more, if they still wait for messages."""
     server = Command(suite.url)
     server("put", "jobs", "--create", "--body=x")
-    assert "exit code 127" in settled(worker("./not-there", at=suite.url), 78)
+    told = settled(worker("./not-there", "--concurrency=2", at=suite.url), 78)
+    assert "exit code 127" in told
     eventually(lambda: server.counts("jobs") == {"ready": 1})
+    assert [m["deliveries"] for m in server.lines("peek", "jobs")] == [1]
     server("queue", "purge", "jobs", "--yes")
 
 

@@ -42,7 +42,7 @@ def facts(claimed: Any) -> Mapping[str, str]:
         "FSMQ_PRIORITY": str(message.priority),
         "FSMQ_CREATED_AT": "" if message.created_at is None else moment(message.created_at),
         "FSMQ_CONTENT_TYPE": message.content_type or "",
-        "FSMQ_KEY": getattr(claimed, "key", None) or "",
+        "FSMQ_MESSAGE_KEY": getattr(claimed, "key", None) or "",
     }
     for name, value in message.attributes.items():
         plain = re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -33,6 +33,15 @@ _SEVERAL_VISIBILITY_S = 60.0
 _TOGETHER = 100
 
 
+def _not_empty(
+    context: click.Context, parameter: click.Parameter, command: str | None
+) -> str | None:
+    """A command for a shell. An empty one would succeed, and so acknowledge everything."""
+    if command is not None and not command.strip():
+        raise click.BadParameter("is empty; give the command that is to be run.")
+    return command
+
+
 @click.command("get")
 @claimable_argument
 @at_option
@@ -50,7 +59,13 @@ _TOGETHER = 100
     help="Write each body to FOLDER/ID, and print the ids.",
 )
 @json_option
-@click.option("--exec", "command", metavar="COMMAND", help="Run COMMAND for each message.")
+@click.option(
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    callback=_not_empty,
+    help="Run COMMAND for each message.",
+)
 @click.option(
     "--concurrency",
     "-c",
@@ -111,7 +126,7 @@ def get(
     With --exec, COMMAND is run by a shell for each message until SIGTERM or Ctrl-C, or until
     --count messages are done or --wait has passed without one. The body is its standard
     input; it finds FSMQ_ID, FSMQ_QUEUE, FSMQ_DELIVERIES, FSMQ_PRIORITY, FSMQ_CREATED_AT,
-    FSMQ_CONTENT_TYPE, FSMQ_KEY (of a channel) and FSMQ_ATTRIBUTE_NAME in its environment;
+    FSMQ_CONTENT_TYPE, FSMQ_MESSAGE_KEY (of a channel) and FSMQ_ATTRIBUTE_NAME in its environment;
     FSMQ_AT is the place, so that fsmq in COMMAND works there, too. Its exit code decides:
 
     \b

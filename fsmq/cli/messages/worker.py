@@ -100,6 +100,7 @@ class Worker:
         self._held: dict[_Key, Any] = {}
         self._running: dict[_Key, subprocess.Popen[bytes]] = {}
         self._removed: set[_Key] = set()  # messages whose commands were ended for their removal
+        self._settling: set[_Key] = set()  # this worker removes them itself
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(concurrency)
         self._stop = threading.Event()  # claim no more
@@ -194,12 +195,19 @@ class Worker:
         try:
             unseen = self._stop.is_set()
             code = None if unseen else self._run_command(message)
+            with self._lock:
+                self._settling.add(_key(message))
+            if code in _NOT_RUN:
+                self._end_without_command(code)
+                # Else a claim that still waits would get it at once: one more delivery in vain.
+                self._fed.wait(_FEED_PATIENCE * _LOOK_EVERY_S)
             self._settle(message, code, unseen=unseen)
         finally:
             with self._lock:
                 self._held.pop(_key(message), None)
                 self._running.pop(_key(message), None)
                 self._removed.discard(_key(message))
+                self._settling.discard(_key(message))
             self._slots.release()
 
     def _run_command(self, message: Any) -> int | None:
@@ -236,8 +244,6 @@ class Worker:
             if code == 0:
                 self._ack(message)
             elif unseen or code in _NOT_RUN:
-                if code is not None:
-                    self._end_without_command(code)
                 self._give_back(message)
             elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
                 report(
@@ -254,7 +260,7 @@ class Worker:
         """End the worker: the command cannot be run for any message."""
         what = "is not executable" if code == min(_NOT_RUN) else "is not found"
         problem = f"the command cannot be run: exit code {code}, it {what}"
-        advice = "its message was released; correct the command, and start the worker again"
+        advice = "no work was done on its message; correct the command, and start the worker again"
         self._failure = Failure(problem, Exit.UNUSABLE, advice)
         self._stop.set()
 
@@ -313,7 +319,7 @@ class Worker:
                     message.renew(self._visibility)
                 except (*CLAIM_OVER, NoSuchQueue) as error:
                     with self._lock:
-                        gone = _key(message) in self._running
+                        gone = _key(message) in self._running.keys() - self._settling
                     if not gone:
                         continue
                     lost.add(_key(message))
@@ -347,7 +353,7 @@ class Worker:
     def _note_removed(self, message: Any) -> None:
         with self._lock:
             process = self._running.get(_key(message))
-            if process is None or _key(message) in self._removed:
+            if process is None or _key(message) in self._removed | self._settling:
                 return
             if self._stop_removed:
                 self._removed.add(_key(message))
