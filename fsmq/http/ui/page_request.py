@@ -18,6 +18,7 @@ from aiohttp.web import Response
 from fsmq.spool import Message, QueueSettings
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.wire import unquote_id
+from fsmq.words import similar
 
 from ..guard import access
 from ..guard.access import Identity
@@ -230,6 +231,14 @@ class PageRequest:
                 found[name] = self.spool.context.settings.get(name)
         return found
 
+    async def near(self, name: str, most: int = 1) -> list[str]:
+        """The queues that a misspelt name may have meant, of those that the visitor may see."""
+
+        def look() -> list[str]:
+            return similar(name, self.identity.visible(self.spool.queues()), most)
+
+        return await self.service.listing(look)  # comparing with thousands takes long, too
+
     # -- addresses -------------------------------------------------------------------------------
 
     def url(self, *segments: str, **query: object) -> str:
@@ -279,6 +288,10 @@ class PageRequest:
     async def form(self) -> dict[str, list[str]]:
         """The fields of the form that was sent. Raises as :meth:`fields`."""
         return (await self.fields()).texts
+
+    async def field(self, name: str) -> str:
+        """A field of the form that was sent; of several of this name the first one counts."""
+        return (await self.form()).get(name, [""])[0].strip()
 
     async def fields(self) -> Fields:
         """The fields and the files of the form that was sent.
