@@ -55,6 +55,17 @@ def test_a_setting_that_is_no_value_is_refused(suite: Suite, value: str) -> None
     assert "max_deliveries" in asked.text
 
 
+@pytest.mark.parametrize("do", ["skip", "bury"])
+def test_an_offset_that_is_none_is_refused(suite: Suite, do: str) -> None:
+    api = Api(suite)
+    for made in ("/_logs/numbers", "/_logs/numbers/channels/c"):
+        api.ask("PUT", made)
+    for field in ("offset", "generation"):
+        form = {"do": do, "sure": "yes", "offset": "0", "generation": "0"}
+        asked = ask(suite, "POST", "logs/numbers/c/c", **form | {field: "0" * 20 + "9" * 5000})
+        assert (asked.status, "is not a number of a page" in asked.text) == (400, True)
+
+
 @pytest.mark.parametrize("page", ["q/a:b", "q/a:b?state=new", "topics/a:b"])
 def test_no_address_begins_with_a_name(suite: Suite, page: str) -> None:
     """Up to a colon a browser takes that for a scheme, as it does with javascript:."""
