@@ -20,6 +20,7 @@ from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.wire import unquote_id
 from fsmq.words import similar
 
+from ..connection.leftovers import forget_frames
 from ..guard import access
 from ..guard.access import Identity
 from ..guard.keys import Right
@@ -323,6 +324,7 @@ class PageRequest:
 
     def refused(self, problem: FsmqError | None, typed: Mapping[str, Sequence[str]]) -> None:
         """Let the page show what was typed, and what is wrong with it; None if nothing is."""
+        forget_frames(problem)  # by them it leads back to this request, and to what was typed
         self.problem, self._typed = problem, typed
 
     def typed(self, name: str, default: str = "") -> str:
