@@ -298,7 +298,7 @@ class PageRequest:
         """The fields and the files of the form that was sent.
 
         Raises:
-            UnreadableBody, MessageTooLarge, SlowBody
+            UnreadableBody, MessageTooLarge, SlowBody, Overloaded, TooManyRequests
         """
         if self._fields is None:
             given = self.call.request.headers.get(hdrs.CONTENT_TYPE, "")
@@ -310,7 +310,9 @@ class PageRequest:
             body = await self.call.body(limit, self.service.read_timeout)
             read = partial(with_files, body, given) if files else partial(plain, body)
             work = len(body) if files else work_of(body)
+            self.call.hold(len(body))  # for what is read, until the body itself goes
             self._fields = await self.service.beside(work, read)
+            self.call.free(len(body))
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:

@@ -13,11 +13,15 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.harness.suite import Suite
+from tests.http.helpers import Wire
 from tests.http.test_limits import memory
+from tests.http.test_memory import peak
 
 from .asked import Api
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+# What docs/security.md allows beyond the memory for bodies.
+BEYOND = 64 * 1024 * 1024
 ADDRESS = re.compile(r'(?:href|action|hx-sse:connect)="([^"]*)"')
 
 
@@ -121,6 +125,27 @@ def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: s
     assert {answer.status for answer in answers} == {200}
     assert memory(suite, "VmHWM") - before < 4 * 50_000_000
     api.ask("DELETE", "/large/messages")
+
+
+def test_forms_with_files_take_no_more_than_the_memory_for_bodies(tmp_path: Path) -> None:
+    limit, size = 128 * 1024 * 1024, 12 * 1024 * 1024
+    file = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n' + b"x" * size
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    options = ["--sync=none", f"--max-body-memory={limit}"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+
+        def send(_: int) -> int:
+            with Wire(suite.url, 60) as wire:
+                form = file + b"\r\n--b--"
+                return wire.ask("POST", "/_ui/queues", headers | {"Origin": suite.url}, form).status
+
+        peak(suite)
+        before = memory(suite)
+        with ThreadPoolExecutor(24) as pool:
+            statuses = set(pool.map(send, range(24)))
+        assert statuses <= {400, 503}
+        assert 400 in statuses
+        assert peak(suite) - before < limit + BEYOND
 
 
 def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
