@@ -310,7 +310,7 @@ class PageRequest:
             body = await self.call.body(limit, self.service.read_timeout)
             read = partial(with_files, body, given) if files else partial(plain, body)
             work = len(body) if files else work_of(body)
-            self.call.hold(len(body))  # for what is read, until the body itself goes
+            self.call.hold_made(len(body))  # until the body itself goes
             self._fields = await self.service.beside(work, read)
             self.call.free(len(body))
         return self._fields
