@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)", re.IGNORECASE)
+# To read a text takes longer the longer it is, and a form may have one of a megabyte.
+_LONGEST = 200
 # The first two spellings of each are those that people read: of one, and of several.
 _SPANS: tuple[tuple[float, tuple[str, ...]], ...] = (
     (604_800, ("week", "weeks", "w")),
@@ -88,6 +90,8 @@ def bytes_of(value: int) -> str:
 
 def _parts(text: str) -> list[tuple[float, str]]:
     """The numbers of a text, each with its unit in lower case. Raises ValueError."""
+    if len(text) > _LONGEST:
+        raise ValueError(text[:_LONGEST])
     found = [(float(one[1]), one[2].lower()) for one in _PART.finditer(text)]
     if not found or _PART.sub("", text).strip():
         raise ValueError(text)

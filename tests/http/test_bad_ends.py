@@ -12,6 +12,7 @@ from fsmq.http.guard.limits import Limits
 from tests.harness.suite import eventually
 from tests.http import bad_ends
 from tests.http.bad_ends import Asked, Server
+from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.routes import document
 from tests.soak.memory import weighed
@@ -49,7 +50,8 @@ def kept(server: Inside) -> list[int]:
     try:
         server.call(gc.collect)
         found = {id(one): one for held in gc.garbage for one in gc.get_referents(held)}
-        return [len(one) for one in found.values() if isinstance(one, bytes) and len(one) >= LARGE]
+        texts = (one for one in found.values() if isinstance(one, bytes | str))
+        return [len(one) for one in texts if len(one) >= LARGE]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -81,6 +83,47 @@ def test_no_body_of_a_request_is_kept(inside: Inside, end: Callable[[Server, Ask
 @pytest.mark.parametrize("end", bad_ends.OF_ANSWERS, ids=lambda end: str(end.__name__))
 def test_no_body_of_an_answer_is_kept(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
     assert not left(inside, end, bad_ends.WITH_ANSWERS)
+
+
+REFUSED: tuple[tuple[str, str], ...] = (
+    ("q/q", "do=none"),
+    ("q/q", "do=send&copies=none"),
+    ("q/q", "do=configure&max_depth=none"),
+    ("q/q", "do=purge&sure=yes&typed=none"),
+    ("q/q", "do=move&sure=yes&to=none"),
+    ("q/q", "do=remove&all=1&older_than=none"),
+    ("q/q", "do=remove&count=none"),
+    ("queues", "do=create&queue=_"),
+    ("topics/t", "do=subscribe&queue=none"),
+    ("logs", "do=create&log=_"),
+    ("logs/l", "do=configure&max_bytes=none"),
+    ("logs/l/c/c", "do=seek&to=none"),
+    ("schedules", "do=define&name=s&cron=none"),
+)
+
+
+@pytest.mark.parametrize(("page", "form"), REFUSED)
+def test_nothing_of_a_form_that_is_refused_is_kept(inside: Inside, page: str, form: str) -> None:
+    body = f"{form}&x=".encode() + b"x" * 10 * LARGE
+    headers = {"Origin": inside.url, "Content-Type": "application/x-www-form-urlencoded"}
+    with Wire(inside.url) as wire:
+        assert 400 <= wire.ask("POST", f"/_ui/{page}", headers, body).status < 500
+    assert not kept(inside)
+
+
+def test_no_page_keeps_what_it_shows(inside: Inside) -> None:
+    """Neither the address nor the message: macros of a template must know nothing of its page."""
+    pages = [
+        route.pattern.format(queue="q", id="large", topic="t", log="l", channel="c", offset="0")
+        for route in inside.server._by_prefix["_ui"].router.routes()
+        if route.method == "GET" and "static" not in route.pattern
+    ]
+    assert len(pages) > 25
+    for page in pages:
+        with Wire(inside.url) as wire:  # a long head ends its connection
+            answer = wire.ask("GET", f"{page}?again=large&x={'x' * 2 * LARGE}")
+            assert answer.status in (200, 303, 308), page
+    assert not kept(inside)
 
 
 def test_answers_that_end_badly_are_large(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +17,8 @@ from fsmq._version import __version__
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import ARRIVAL_S, Wire, ask, fetch, post
 from tests.http.keyfile import add_key, bearer
+from tests.http.test_limits import memory
+from tests.http.test_memory import peak
 
 
 async def ready(client: aiohttp.ClientSession, queue: str, count: int) -> None:
@@ -23,6 +27,38 @@ async def ready(client: aiohttp.ClientSession, queue: str, count: int) -> None:
         return bool(found["ready"] == count)
 
     await eventually_on_loop(are)
+
+
+def test_a_look_for_an_id_keeps_no_list_of_all_names(root: Path) -> None:
+    """There may be millions; in a folder of claims and in one of a queue."""
+    options = ["--sync=none", "--history=off"]
+    with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
+        (root / "queues" / "q").mkdir()
+        for number in range(150_000):
+            os.mknod(f"{root}/delay/q:@own-{number:07}-{'x' * 60}@.h")
+            os.mknod(f"{root}/queues/q/@own-{number:07}-{'x' * 60}@.h")
+        with Wire(suite.url, 60) as wire:
+            assert wire.ask("GET", "/_messages/first").json["places"] == []
+            peak(suite)
+            before = memory(suite)
+            assert wire.ask("GET", "/_messages/none").json["places"] == []
+            assert peak(suite) - before < 4 * 1024 * 1024
+
+
+def test_looks_of_one_key_do_not_keep_another_waiting(root: Path, tmp_path: Path) -> None:
+    """However many it asks for at a time: each key has its turn."""
+    busy, other = (add_key(tmp_path / "keys", name, "--look=*") for name in ("busy", "other"))
+    options = ["--sync=none", "--history=off", f"--keys={tmp_path / 'keys'}"]
+    with Suite(root, mq_options=options, mover=False, reaper=False) as suite, ExitStack() as stack:
+        for number in range(50_000):
+            os.mknod(f"{root}/delay/q:{number}")
+        wires = [stack.enter_context(Wire(suite.url, 60)) for _ in range(40)]
+        for wire in wires:
+            wire.request("GET", "/_messages/none", bearer(busy))
+        eventually(lambda: any(wire.is_readable() for wire in wires))
+        with Wire(suite.url, 60) as wire:
+            assert wire.ask("GET", "/_messages/none", bearer(other)).status == 200
+        assert sum(wire.is_readable() for wire in wires) < len(wires) / 2
 
 
 async def test_a_peek_shows_what_is_wanted_and_leads_on(

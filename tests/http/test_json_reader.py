@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fsmq.http.routing.json_reader import JsonText, LongText, Reader
+from fsmq.http.routing.json_reader import LongText, Reader
 from fsmq.http.routing.json_writer import write
 
 # Longer than any number here: those have to fit in a part.
@@ -41,7 +41,7 @@ def plain(found: Any) -> Any:
     return found
 
 
-def read(raw: JsonText, portion: int) -> Any:
+def read(raw: bytes, portion: int) -> Any:
     """The one value of a text, or what kind of error it is."""
     reader = Reader(raw, JSONDecoder(), portion)
     try:
@@ -92,15 +92,6 @@ def test_what_is_broken_is_refused_as_a_whole_text_is(
     raw = raw[:place] + data.draw(st.sampled_from([b"", b'"', b"\\", b",", b"}", b"\xff", b"\n"]))
     raw += data.draw(st.just(b"") | st.just(json.dumps(value).encode()[place + cut :]))
     assert read(raw, portion) == read_at_once(raw)
-
-
-@given(values, portions, st.integers(3, 90), st.booleans(), st.sampled_from(["", "\ufeff"]))
-def test_a_text_in_parts_is_read_as_a_whole_one(
-    value: Any, portion: int, size: int, is_broken: bool, mark: str
-) -> None:
-    raw = (mark + json.dumps(value, ensure_ascii=False)).encode() + b"\xff" * is_broken
-    parts = [raw[at : at + size] for at in range(0, len(raw), size)]
-    assert read(parts, portion) == (ValueError if is_broken else value)
 
 
 @pytest.mark.parametrize("portion", [32, 33, 64])

@@ -310,6 +310,39 @@ def test_nothing_small_holds_up_the_loop(
     assert 404 not in statuses or target in (NOBODY, NO_MOVE)
 
 
+# Pages about ten thousand queues, and names that are much like many of theirs.
+PAGES = (
+    ("", ""),
+    ("queues", ""),
+    ("queues?sort=name&page=100", ""),
+    ("queues?find=subscribed-1*", ""),
+    ("queues?find=subscribbed-1234", ""),
+    ("q/subscribbed-1234", ""),
+    ("q/subscribed-1234", ""),
+    ("topics", ""),
+    ("topics/t", ""),
+    ("dead", ""),
+    ("cluster", ""),
+    ("work", ""),
+    ("schedules/new", ""),
+    ("q/q", "do=move&sure=yes&to=subscribbed-1234"),
+    ("schedules", "do=define&name=s&cron=@daily&queue=subscribbed-1234"),
+    ("topics/t", "do=publish&body=x"),
+)
+
+
+@pytest.mark.parametrize(("page", "form"), PAGES)
+def test_no_page_of_many_queues_holds_up_the_loop(
+    watched: tuple[Suite, Watch], page: str, form: str
+) -> None:
+    suite, watch = watched
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": suite.url}
+    method, body = ("POST", form.encode()) if form else ("GET", b"")
+    assert exchange(suite, method, f"/_ui/{page}", headers, body) < 500
+    held = longest(watch, lambda: exchange(suite, method, f"/_ui/{page}", headers, body))
+    assert held <= HELD_S
+
+
 @pytest.mark.parametrize("more", ["", "X-Other: not for the fast path\r\n"])
 @pytest.mark.parametrize("target", ["/q/messages", "/_health/live", "/none/at/all"])
 def test_no_pipeline_of_small_heads_holds_up_the_loop(

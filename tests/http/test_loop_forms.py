@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
 
@@ -9,6 +10,7 @@ import pytest
 
 from fsmq.http.sqs.dialect import MAX_FORM_BYTES
 from tests.harness.suite import Suite
+from tests.http.helpers import Wire
 from tests.http.test_loop import HELD_S, MIB, exchange, longest, watch_over
 from tests.http.watched import Watch
 
@@ -19,6 +21,12 @@ MANY = "&".join(["a=%41"] * 20_000)
 SEND = urlencode({"Action": "SendMessage", "QueueUrl": "http://localhost/000000000000/q"})
 PUBLISH = urlencode({"Action": "Publish", "TopicArn": "arn:aws:sns:us-east-1:000000000000:t"})
 PURGE = "do=purge&sure=yes&typed=x"
+DEFINE = "do=define&name=s&queue=q&cron=@daily"
+CONFIGURE, LAG = "do=configure&retain_for=", "do=configure&max_lag="
+ATTRIBUTES = "attributes=" + "a:\n" * 330_000
+NUMBERS = '{"a":[' + "1," * 500_000 + "1]}"
+# A subscription of SNS that looks into bodies.
+OF_BODIES = {"filter": '{"a": ["x"]}', "scope": "MessageBody", "raw": True, "kept": {}}
 FORMS: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
     ("a body of escapes", "POST", "/", lambda: f"{SEND}&MessageBody=" + "%41" * MIB),
     (
@@ -40,6 +48,16 @@ FORMS: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
     ("a new log", "POST", "/_ui/logs", lambda: "do=create&log=l&x=" + "%41" * 300_000),
     ("a log's form", "POST", "/_ui/logs/l", lambda: "do=delete&typed=x&x=" + "%41" * 300_000),
     ("a channel's form", "POST", "/_ui/logs/l/c/c", lambda: "do=pause&x=" + "%41" * 300_000),
+    ("attributes of a page", "POST", "/_ui/q/q", lambda: f"do=send&body=x&{ATTRIBUTES}"),
+    ("a schedule's attributes", "POST", "/_ui/schedules", lambda: f"{DEFINE}&{ATTRIBUTES}"),
+    ("attributes of a topic", "POST", "/_ui/topics/t", lambda: f"do=publish&{ATTRIBUTES}"),
+    ("a filtered message", "POST", "/_ui/topics/t", lambda: "do=publish&body=" + NUMBERS),
+    ("a long pause", "POST", "/_ui/q/q", lambda: "do=pause&length=" + "1s" * 500_000),
+    ("a log's long span", "POST", "/_ui/logs/l", lambda: CONFIGURE + "1s" * 500_000),
+    ("a channel's long span", "POST", "/_ui/logs/l/c/c", lambda: LAG + "1s" * 500_000),
+    ("many moments", "POST", "/_ui/q/q", lambda: "do=hide&until=" + "," * 1_000_000),
+    ("a long span of an address", "GET", "/_ui/q/q?older_than=" + "1s" * 60_000, lambda: ""),
+    ("an address of many ids", "GET", "/_ui/q/q?did=sent&of=" + "," * 120_000, lambda: ""),
     ("an address of many names", "GET", f"/_ui/?{MANY}", lambda: ""),
     ("a poll of many names", "GET", f"/queue/1/q/poll?{MANY}", lambda: ""),
     ("a claim of many names", "GET", f"/q/messages?{MANY}", lambda: ""),
@@ -51,6 +69,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, W
     for suite, watch in watch_over(tmp_path_factory.mktemp("watched")):
         (suite.root / "queues" / "q").mkdir()
         (suite.root / "topics" / "t").mkdir()
+        (suite.root / "topics" / "t" / "q").write_text(json.dumps({"sns": OF_BODIES}))
+        with Wire(suite.url) as wire:
+            for made in ("/_logs/l", "/_logs/l/channels/c"):
+                assert wire.ask("PUT", made).status == 201
         yield suite, watch
 
 

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any
 
 from aiohttp import http_exceptions
@@ -22,8 +23,6 @@ from fsmq.spool.errors import MessageTooLarge
 from ..problems import SlowBody, UnreadableBody
 from .encodings import Decoder
 
-# Parts of a body that are smaller than this are joined, because each part costs its readers time.
-_PART_BYTES = 64 * 1024
 # How long a body is read before others have their turn.
 _TURN_S = 0.002
 # Compression makes incompressible data longer, by a few bytes in each block.
@@ -45,24 +44,24 @@ def object_in(body: bytes, what: str = "the body is") -> dict[str, Any]:
 class BodyReader:
     """Reads one body.
 
-    is_known: whether its length is known. limit: on its decompressed bytes. keep: called with their
-    number before more are kept; :meth:`read` raises what it raises.
+    size: of the body as it comes; None: unknown. limit: on its decompressed bytes. keep: called
+    with their number before more are kept; :meth:`read` raises what it raises.
     """
 
     def __init__(
-        self, content: StreamReader, is_known: bool, limit: int, keep: Callable[[int], None]
+        self, content: StreamReader, size: int | None, limit: int, keep: Callable[[int], None]
     ) -> None:
         self._content = content
-        self._is_known = is_known
+        self._is_known = size is not None
         self._limit = limit
         self._keep = keep
-        self._parts: list[bytes] = []
-        self._chunks: list[bytes] = []
+        # Gives what it has without a copy. Parts would have to be joined, which takes the memory of
+        # a body twice; and the C library keeps that of small blocks, so it is not made to grow.
+        self._body = BytesIO(bytes(size or 0))
         self._size = 0
-        self._joined = 0  # the number of bytes in parts
 
-    async def read(self, decode: Decoder | None) -> list[bytes]:
-        """All of it, in parts; none is small except for the last one.
+    async def read(self, decode: Decoder | None) -> bytes:
+        """All of it.
 
         Raises:
             MessageTooLarge, UnreadableBody: as early as it is known.
@@ -70,7 +69,7 @@ class BodyReader:
         """
         # Pieces of a body with a known length are used as they come. Chunks can be small, so all
         # that have arrived are joined.
-        read = self._next_piece if self._is_known and decode is None else self._all_pieces
+        read = self._next_piece if self._is_known else self._all_pieces
         packed, until = 0, 0.0
         while piece := await read():
             packed += len(piece)
@@ -86,9 +85,7 @@ class BodyReader:
                     until = 0.0
         if decode is not None:
             decode.finish()
-        if self._chunks or not self._parts:
-            self._parts.append(b"".join(self._chunks))
-        return self._parts
+        return self._body.getvalue()
 
     async def _next_piece(self) -> bytes:
         return (await self._content.readchunk())[0]
@@ -103,10 +100,7 @@ class BodyReader:
         if self._size > self._limit:
             raise MessageTooLarge(None, self._limit)
         self._keep(self._size)
-        self._chunks.append(part)
-        if self._size - self._joined >= _PART_BYTES:
-            self._parts.append(b"".join(self._chunks))
-            self._chunks, self._joined = [], self._size
+        self._body.write(part)
 
 
 def most_packed(limit: int) -> int:

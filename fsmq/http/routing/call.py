@@ -21,7 +21,7 @@ from ..problems import ExpectationFailed, UnreadableBody
 from .body_reader import BodyReader, discard, most_packed, reading
 from .encodings import decoder
 from .headers import prefers_json
-from .json_room import room_of_parts
+from .json_room import room_of_json
 
 if TYPE_CHECKING:
     from ..running.runner import Runner
@@ -183,6 +183,15 @@ class Call:
         self._admission.hold(self.account, size, sure=sure)
         self._held += size
 
+    def hold_made(self, size: int) -> None:
+        """Hold what is made of the body, as bytes or as text; alone it always fits, as a body does.
+
+        Raises:
+            Overloaded, TooManyRequests
+        """
+        self._admission.hold(self.account, size, part_of=self._held)
+        self._held += size
+
     def take(self, size: int, *, is_first: bool) -> None:
         """Hold bytes of a message for the answer (see :class:`fsmq.spool.views.reading.Room`).
 
@@ -240,13 +249,6 @@ class Call:
     async def body(self, limit: int, timeout: float) -> bytes:
         """Read the body, decompressed; at most ``limit`` bytes within ``timeout`` seconds.
 
-        Raises as :meth:`parts`.
-        """
-        return await self._joined(await self.parts(limit, timeout))
-
-    async def parts(self, limit: int, timeout: float) -> list[bytes]:
-        """Read the body as :meth:`body` does, but in parts; none is small except for the last.
-
         Raises:
             MessageTooLarge: as early as it is known; no more of the body is read.
             Overloaded, TooManyRequests: there is no memory for it now; as early.
@@ -267,40 +269,35 @@ class Call:
             self.hold(length)
         if hdrs.EXPECT in headers and request.version >= HttpVersion11:
             await self._answer_expect(headers[hdrs.EXPECT])
-        reader = BodyReader(request.content, length is not None, limit, self._keep)
+        size = length if decode is None else None
+        reader = BodyReader(request.content, size, limit, self._keep)
         if decode is None and request.content.is_eof() and request.content.exception() is None:
             # The body came together with the head, as most do: there is nothing to wait for.
             return await reader.read(None)
         async with reading(timeout):
-            parts = await reader.read(decode)
+            body = await reader.read(decode)
         if self.identity is not None:
             self.identity.check_holds()  # it can expire while a body arrives slowly
-        return parts
+        return body
 
     async def json_body(self, limit: int, timeout: float) -> bytes:
-        """Read a body that will be parsed as JSON. Raises as :meth:`parts`."""
-        return await self._joined(await self.json_parts(limit, timeout))
-
-    async def json_parts(self, limit: int, timeout: float) -> list[bytes]:
-        """Read a body that will be parsed as JSON, as :meth:`parts` does; raises the same.
+        """Read a body that will be parsed as JSON. Raises as :meth:`body`.
 
         Its values can take many times the memory of their text (``[{},{},…]`` 25 times), so that
-        memory is reserved first.
+        memory is reserved first; and as much again as the text has, for its strings.
         """
-        parts = await self.parts(limit, timeout)
+        body = await self.body(limit, timeout)
         # Characters in strings are counted as well: to skip them would cost more than it gains.
-        room = await self._runner.beside(sum(map(len, parts)), room_of_parts, parts)
+        room = await self._runner.beside(len(body), room_of_json, body)
         if room > self._admission.limits.memory:
             raise UnreadableBody("the JSON has more values than there is memory for: send fewer")
         self.hold(room)
-        return parts
+        self.hold_made(len(body))
+        return body
 
     def _check_let_in(self) -> None:
         if not self._is_let_in:
             raise RuntimeError("a body is read before rights were checked")
-
-    async def _joined(self, parts: list[bytes]) -> bytes:
-        return await self._runner.beside(sum(map(len, parts)), b"".join, parts)
 
     async def discard_body(self, timeout: float) -> None:
         """Read the body and throw it away, so that the connection can be kept.

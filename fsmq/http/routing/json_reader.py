@@ -15,7 +15,7 @@ import binascii
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
 
@@ -38,9 +38,6 @@ _BOM = b"\xef\xbb\xbf"
 _SPACES = " \t\n\r"
 _space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-
-JsonText = bytes | Sequence[bytes]
-"""A whole text, or its parts; each part but the last has 3 bytes or more."""
 
 
 class LongText:
@@ -79,12 +76,12 @@ class Reader:
 
     def __init__(
         self,
-        raw: JsonText,
+        raw: bytes,
         decoder: JSONDecoder,
         portion_bytes: int = _PORTION_BYTES,
         errors: str = "strict",
     ) -> None:
-        self._portions = _portions([raw] if isinstance(raw, bytes) else raw, portion_bytes)
+        self._portions = _portions(raw, portion_bytes)
         self._next = next(self._portions, None)  # what becomes text next
         self._decoder = decoder
         self._portion_bytes = portion_bytes
@@ -268,13 +265,8 @@ def read_all(raw: bytes, errors: str = "strict") -> Any:
     return value
 
 
-def _portions(parts: Iterable[bytes], portion_bytes: int) -> Iterator[memoryview]:
+def _portions(raw: bytes, portion_bytes: int) -> Iterator[memoryview]:
     """A text without its byte order mark, in portions of at most ``portion_bytes``."""
-    start = None
-    for part in parts:
-        if start is None:
-            start = len(_BOM) if part.startswith(_BOM) else 0
-        view = memoryview(part)
-        for at in range(start, len(part), portion_bytes):
-            yield view[at : at + portion_bytes]
-        start = 0
+    view = memoryview(raw)
+    start = len(_BOM) if raw.startswith(_BOM) else 0
+    return (view[at : at + portion_bytes] for at in range(start, len(raw), portion_bytes))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fsmq.spool.prepare import LARGE_BYTES
 
 # The size of a small value in Python, with its slot in the list that contains it.
@@ -11,11 +9,6 @@ _BYTES_A_VALUE = 72
 # A sign that occurs at most once in this many bytes is found faster with find() than with count().
 _RARE_BYTES = 1024
 _FEW_BYTES = 4096
-
-
-def room_of_parts(parts: Iterable[bytes]) -> int:
-    """The same as `room_of_json` for a text in parts."""
-    return sum(map(room_of_json, parts))
 
 
 def room_of_json(body: bytes) -> int:

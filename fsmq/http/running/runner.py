@@ -34,6 +34,7 @@ T = TypeVar("T")
 # have threads of their own; otherwise all other work would wait for them.
 _LISTINGS = 4
 _AT_ONCE = 256
+_HUGE_BYTES = 2 * 1024 * 1024
 
 
 class Runner:
@@ -50,6 +51,7 @@ class Runner:
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
         self.turns = LoopTurns()
+        self._huge: asyncio.Lock = asyncio.Lock()
         self._commits = Commits(syncer, self.turns)
         self.patience = Patience()
         self._groups = SendGroups(
@@ -75,10 +77,17 @@ class Runner:
         await self.listings.share(self._learn, queue)
 
     async def beside(self, size: int, function: Callable[..., T], *arguments: object) -> T:
-        """Run something that works on ``size`` bytes; in a thread if they are many."""
+        """Run something that works on ``size`` bytes; in a thread if they are many.
+
+        What is huge takes its turn: it needs as much memory again, which nobody has reserved, and
+        several at a time would be no faster, as they share the interpreter.
+        """
         if size <= LARGE_BYTES:
             return function(*arguments)
-        return await self.in_thread(function, *arguments)
+        if size < _HUGE_BYTES:
+            return await self.in_thread(function, *arguments)
+        async with self._huge:
+            return await self.in_thread(function, *arguments)
 
     async def run(self, steps: Steps[T]) -> T:
         """Run a verb in steps; the steps after the first run in a thread."""

@@ -59,10 +59,20 @@ def work_for(party: Party) -> None:
     _party.set(ref(party))
 
 
+def account() -> str | None:
+    """The key of the request for which the handler works; None if there is none."""
+    party = _asking()
+    return None if party is None else party.account
+
+
+def _asking() -> Party | None:
+    waiting = _party.get()
+    return None if waiting is None else waiting()
+
+
 def check_is_there() -> None:
     """Check that the client still waits for the result. Raises ConnectionResetError."""
-    waiting = _party.get()
-    party = None if waiting is None else waiting()
+    party = _asking()
     if party is not None and party.is_gone:
         raise ConnectionResetError("the client has hung up")
 

@@ -176,6 +176,7 @@ class Sqs(Dialect):
             body = await call.json_body(MAX_BODY_BYTES, service.read_timeout)
         else:
             body = await call.body(MAX_FORM_BYTES, service.read_timeout)
+            call.hold_made(len(body))
         if proof is not None:
             await service.beside(len(body), proof.check, body)
         if now.is_json:

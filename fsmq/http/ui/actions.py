@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from aiohttp.web import StreamResponse
 
+from fsmq.spool.checks import MAX_HEADER_BYTES
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.inspection import Act
 from fsmq.spool.prepare import portions
@@ -148,7 +149,7 @@ class Actions:
         Raises what the action raises.
         """
         fields, files = await request.fields()
-        name = fields.get("do", [""])[0]
+        name = await request.field("do")
         action = actions.get(name)
         if action is None:
             raise InvalidValue("do", f"expected one of: {', '.join(actions)}")
@@ -276,7 +277,10 @@ async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) ->
 def attributes_of(form: Form) -> dict[str, str]:
     """The attributes in a form, one per line. Raises InvalidValue."""
     attributes = {}
-    for line in filter(None, map(str.strip, form.text("attributes").splitlines())):
+    given = form.text("attributes")
+    if len(given) > MAX_HEADER_BYTES:
+        raise InvalidValue("attributes", f"are more than {MAX_HEADER_BYTES} bytes in all")
+    for line in filter(None, map(str.strip, given.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
             raise InvalidValue("attributes", f"{line[:50]!r} is not NAME: VALUE")

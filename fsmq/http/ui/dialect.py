@@ -14,7 +14,6 @@ from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from fsmq.spool.errors import FsmqError, NoSuchQueue
-from fsmq.words import similar
 
 from ..describe import Answer, Operation
 from ..dialect import Dialect
@@ -177,7 +176,10 @@ class Ui(Dialect):
         status, _, title = problem_type(error)
         title = "Page not found" if isinstance(error, NotFound) else title
         back = request.url() + _own(_came_from(request.call.request))
-        near = await _near(request, error.queue) if isinstance(error, NoSuchQueue) else ()
+        near: list[str] = []
+        if isinstance(error, NoSuchQueue):
+            with suppress(FsmqError):  # the page is about another error
+                near = await request.near(error.queue, 3)
         values = {"title_of_error": title, "error": error, "status": status}
         values |= {"back": back, "near": near}
         answer = await request.page("error.html", values, status)
@@ -248,14 +250,6 @@ def _came_from(request: BaseRequest) -> str:
     here = request.raw_path.partition("/_ui/")[2]
     came = page + "?" * any(query) + "&".join(query)
     return "" if came == here and request.method == "GET" else f"/_ui/{came}"
-
-
-async def _near(request: PageRequest, queue: str) -> list[str]:
-    """The queues that a misspelt name may have meant, of those that the visitor may see."""
-    with suppress(FsmqError):  # the page is about another error
-        known = await request.service.listing(request.spool.queues)
-        return similar(queue, request.identity.visible(known), 3)
-    return []
 
 
 def _own(address: str) -> str:

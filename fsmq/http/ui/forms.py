@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..problems import UnreadableBody
@@ -12,6 +12,7 @@ from ..routing.form_reader import pairs
 PLAIN, WITH_FILES = "application/x-www-form-urlencoded", "multipart/form-data"
 _MOST_FIELDS = 5000
 _MOST_ABOVE = 16 * 1024  # bytes of headers before the content of a field
+_BLANK = b"\r\n\r\n"
 _boundary = re.compile(r';\s*boundary=(?:"([^"]+)"|([^;\s]+))', re.IGNORECASE)
 # Browsers write a quote in a name as %22, so the next quote ends the name.
 _name = re.compile(rb'\A[^\r]*?;\s*name="([^"]*)"', re.IGNORECASE)
@@ -51,21 +52,37 @@ def with_files(body: bytes, content_type: str) -> Fields:
     if given is None:
         raise UnreadableBody("the form does not say where its fields end")
     sign = b"\r\n--" + (given[1] or given[2]).encode("utf-8", "replace")
-    parts = (b"\r\n" + body).split(sign, _MOST_FIELDS)
-    if len(parts) < 2 or not parts[-1].startswith(b"--"):
-        raise UnreadableBody("the form has no end")
     fields: dict[str, list[str]] = {}
     files: dict[str, File] = {}
-    for part in parts[1:-1]:
-        head, _, content = part.partition(b"\r\n\r\n")
-        if len(head) > _MOST_ABOVE:
-            raise UnreadableBody(f"a field of the form has over {_MOST_ABOVE} bytes of headers")
+    for head, content in _parts(body, sign):
         name, kind = _said_by(head)
         if kind is None:
             fields.setdefault(name, []).append(content.decode("utf-8", "replace"))
         elif content:
             files[name] = File(content, kind)
     return Fields(fields, files)
+
+
+def _parts(body: bytes, sign: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The head and the content of each field, of which nothing is copied twice.
+
+    sign: what ends a field; the first one follows it without its line end. Raises UnreadableBody.
+    """
+    first = body.find(sign[2:])
+    at = first + len(sign) - 2
+    for _ in range(_MOST_FIELDS if first >= 0 else 0):
+        if body.startswith(b"--", at):
+            return
+        end = body.find(sign, at)
+        if end < 0:
+            break
+        blank = body.find(_BLANK, at, end)
+        head_end, content = (end, end) if blank < 0 else (blank, blank + len(_BLANK))
+        if head_end - at > _MOST_ABOVE:
+            raise UnreadableBody(f"a field of the form has over {_MOST_ABOVE} bytes of headers")
+        yield body[at:head_end], body[content:end]
+        at = end + len(sign)
+    raise UnreadableBody("the form has no end")
 
 
 def _said_by(head: bytes) -> tuple[str, str | None]:

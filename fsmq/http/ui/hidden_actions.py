@@ -82,10 +82,10 @@ async def _hold(request: PageRequest, form: Form) -> Done:
 
 async def _hide(request: PageRequest, form: Form) -> Done:
     """Hide messages again until their deadlines before a release or a renewal."""
-    wanted = [one.partition(":")[::2] for one in form.text("until").split(",")]
+    wanted = form.text("until").split(",", MOST_UNDONE)
     if len(wanted) > MOST_UNDONE:
         raise InvalidValue("until", f"is of more than {MOST_UNDONE} messages")
-    until = {unquote_id(name): moment for moment, name in wanted}
+    until = {unquote_id(name): moment for moment, _, name in (one.partition(":") for one in wanted)}
     changes, do = request.service.changes, request.service.queues.do
 
     def hide(one: str) -> Awaitable[object]:

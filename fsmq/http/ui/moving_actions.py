@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
-from fsmq.words import meant, moment
+from fsmq.words import asked, moment
 
 from ..guard.sight import targets
 from .actions import Action, Done, Form, Question, back, messages
@@ -58,8 +58,7 @@ async def _allowed(request: PageRequest, form: Form, to: str | None) -> tuple[st
     if to == form.queue:
         raise InvalidValue("to", "is the same queue")
     if to is not None and not await request.service.in_thread(request.spool.has_queue, to):
-        known = request.identity.visible(await request.service.listing(request.spool.queues))
-        near = meant(to, known)
+        near = asked(await request.near(to))
         raise InvalidValue("to", f"there is no queue named {to!r}" + (f": {near}" if near else ""))
     return allowed
 

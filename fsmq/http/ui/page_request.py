@@ -18,7 +18,9 @@ from aiohttp.web import Response
 from fsmq.spool import Message, QueueSettings
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.wire import unquote_id
+from fsmq.words import similar
 
+from ..connection.leftovers import forget_frames
 from ..guard import access
 from ..guard.access import Identity
 from ..guard.keys import Right
@@ -230,6 +232,14 @@ class PageRequest:
                 found[name] = self.spool.context.settings.get(name)
         return found
 
+    async def near(self, name: str, most: int = 1) -> list[str]:
+        """The queues that a misspelt name may have meant, of those that the visitor may see."""
+
+        def look() -> list[str]:
+            return similar(name, self.identity.visible(self.spool.queues()), most)
+
+        return await self.service.listing(look)  # comparing with thousands takes long, too
+
     # -- addresses -------------------------------------------------------------------------------
 
     def url(self, *segments: str, **query: object) -> str:
@@ -280,11 +290,15 @@ class PageRequest:
         """The fields of the form that was sent. Raises as :meth:`fields`."""
         return (await self.fields()).texts
 
+    async def field(self, name: str) -> str:
+        """A field of the form that was sent; of several of this name the first one counts."""
+        return (await self.form()).get(name, [""])[0].strip()
+
     async def fields(self) -> Fields:
         """The fields and the files of the form that was sent.
 
         Raises:
-            UnreadableBody, MessageTooLarge, SlowBody
+            UnreadableBody, MessageTooLarge, SlowBody, Overloaded, TooManyRequests
         """
         if self._fields is None:
             given = self.call.request.headers.get(hdrs.CONTENT_TYPE, "")
@@ -296,7 +310,9 @@ class PageRequest:
             body = await self.call.body(limit, self.service.read_timeout)
             read = partial(with_files, body, given) if files else partial(plain, body)
             work = len(body) if files else work_of(body)
+            self.call.hold_made(len(body))  # until the body itself goes
             self._fields = await self.service.beside(work, read)
+            self.call.free(len(body))
         return self._fields
 
     def number(self, name: str, default: int, most: int) -> int:
@@ -310,6 +326,7 @@ class PageRequest:
 
     def refused(self, problem: FsmqError | None, typed: Mapping[str, Sequence[str]]) -> None:
         """Let the page show what was typed, and what is wrong with it; None if nothing is."""
+        forget_frames(problem)  # by them it leads back to this request, and to what was typed
         self.problem, self._typed = problem, typed
 
     def typed(self, name: str, default: str = "") -> str:

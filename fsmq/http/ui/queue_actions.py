@@ -68,8 +68,7 @@ class QueueActions:
         add("GET", "q/{queue}/send", self.sending, "A message to be sent", needs.queue("send"))
 
     async def on_all(self, request: PageRequest) -> StreamResponse:
-        form = await request.form()
-        return await self._actions.answer(request, self._of_all, form.get("queue", [""])[0].strip())
+        return await self._actions.answer(request, self._of_all, await request.field("queue"))
 
     async def on_queue(self, request: PageRequest) -> StreamResponse:
         queue = request.call.queue

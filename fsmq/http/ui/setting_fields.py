@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fsmq.kinds import Choice, Flag, Number, Whole
@@ -261,9 +260,7 @@ def parsed(name: str, setting: Setting, text: str) -> Any:
         raise InvalidValue(name, f"must be {_range(kind)}") from None
     if kind.native == (str,):
         return text
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    return text
+    return {"true": True, "false": False}.get(text, text)
 
 
 def arguments(changes: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from itertools import starmap
 from typing import Any, TypeAlias
 
@@ -85,8 +86,10 @@ class Live:
         self.event = b""
         self._costs = costs
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running: asyncio.Task[None] | None = asyncio.create_task(self._run(render, ended))
-        self._running.add_done_callback(self._end)
+        # In no request's context: it goes on when the first viewer has gone.
+        running = asyncio.create_task(self._run(render, ended), context=Context())
+        self._running: asyncio.Task[None] | None = running
+        running.add_done_callback(self._end)
 
     @property
     def is_over(self) -> bool:

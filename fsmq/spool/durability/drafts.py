@@ -11,6 +11,7 @@ from ..errors import Unavailable
 from ..layout.files import write_all
 from ..layout.names import staged_entry
 from ..layout.stamps import Stamps
+from ..layout.steps import LARGE_BYTES
 from ..layout.transitions import State
 from ..layout.tree import Tree
 from ..layout.unclaimed import is_delayed
@@ -49,7 +50,11 @@ class Draft(NamedTuple):
 
     def write(self, fd: int) -> None:
         """Write the file's bytes. Raises OSError."""
-        write_all(fd, self.header + self.body if self.header else self.body)
+        if len(self.body) > LARGE_BYTES and self.header:  # two calls take less than a copy
+            write_all(fd, self.header)
+            write_all(fd, self.body)
+        else:
+            write_all(fd, self.header + self.body if self.header else self.body)
 
 
 @dataclass(slots=True, eq=False)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from ..context import Context
 from ..errors import Unavailable, as_unavailable
-from ..layout.names import PLAIN, check_id, facts, fits, sequence_of, siblings, split_entry
-from ..layout.transitions import DELAY, NEW, State
+from ..layout.names import (
+    PLAIN,
+    check_id,
+    facts,
+    fits,
+    is_id,
+    sequence_of,
+    siblings,
+    split_entry,
+)
+from ..layout.steps import portions
+from ..layout.transitions import DELAY, NEW, QUEUES, State
 
 HIDDEN = ("in_flight", "delayed")
 # The states of a message in the direction in which it moves; a release returns it to ready.
@@ -57,8 +68,11 @@ def filed(context: Context, queue: str, message_id: str, state: str) -> Filed | 
             return None
         if at is not State.READY:
             return Filed(found.st_size, None, None)
-        names = context.tree.ready_names(queue) or []
-        return Filed(found.st_size, sum(name < message_id for name in names), len(names))
+        counted = Counter[bool]()  # a queue may have millions
+        context.tree.show_ready(
+            queue, lambda names: counted.update(name < message_id for name in names)
+        )
+        return Filed(found.st_size, counted[True], counted.total())
 
 
 def known_as(message_id: str) -> list[str]:
@@ -132,17 +146,20 @@ def _marked(
         if queue in found and siblings(message_id)[0] == own:
             found[queue].append(message_id)
 
+    def marked_in(folder: str) -> Iterator[str]:
+        for portion in portions(entry.name for entry in tree.walk(folder)):
+            yield from (name for name in portion if mark in name)
+            check_time()  # a folder may have millions
+
     def add_hidden(folder: str) -> None:
-        for entry in map(split_entry, (name for name in tree.names(folder) if mark in name)):
+        for entry in map(split_entry, marked_in(folder)):
             if entry is not None:
                 add(*entry)
 
     add_hidden(tree.folder(NEW))
     for queue in found:
-        for name in tree.ready_names(queue) or ():
-            if mark in name:
-                add(queue, name)
-        check_time()
+        for name in filter(is_id, marked_in(tree.folder(QUEUES, queue))):
+            add(queue, name)
     add_hidden(tree.folder(DELAY))
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from multidict import CIMultiDict
@@ -30,6 +30,8 @@ from tests.http.sqs.clients import (
     get,
     send,
 )
+from tests.http.test_limits import memory
+from tests.http.test_memory import peak
 
 import botocore.auth  # isort: skip
 from botocore.auth import SigV4Auth, SigV4QueryAuth  # isort: skip
@@ -222,6 +224,29 @@ def test_what_was_signed_cannot_be_changed(signed: Signing) -> None:
     headers = dict(elsewhere.headers)
     answer = send(urllib.request.Request(elsewhere.url, b"{}", headers))
     assert b"correct service" in answer.body
+
+
+@pytest.mark.parametrize("more", ["host", "HOST", ";".join(["a"] * 1000)])
+def test_a_header_is_signed_once(signed: Signing, more: str) -> None:
+    """Its value is hashed each time that it is named: a long head would make gigabytes of it."""
+    access_key, secret = signed.root
+    given = {**authorization(access_key), "X-Amz-Target": "AmazonSQS.ListQueues", "A": "a" * 60_000}
+    peak(signed.suite)
+    before = memory(signed.suite)
+    with Wire(signed.suite.url) as wire:
+        request = Request(
+            "POST", "/", "", CIMultiDict(given, Host=urlsplit(signed.suite.url).netloc)
+        )
+        once = sigv4.read(request)
+        assert once is not None
+        twice = once._replace(names=(*once.names, *more.split(";")))
+        signature = sigv4.signature_of(twice, secret, request, b"{}")
+        parts = given["Authorization"].replace("0" * 64, signature)
+        given["Authorization"] = parts.replace(";".join(once.names), ";".join(twice.names))
+        told = wire.ask("POST", "/", given, b"{}")
+    assert (told.status, code_of(told)) == (403, "SignatureDoesNotMatch")
+    assert b"more than once" in told.body
+    assert peak(signed.suite) - before < 16 * 1024 * 1024
 
 
 def test_a_presigned_url_is_good_for_its_time(

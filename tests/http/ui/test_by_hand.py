@@ -13,11 +13,15 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.harness.suite import Suite
+from tests.http.helpers import Wire
 from tests.http.test_limits import memory
+from tests.http.test_memory import peak
 
 from .asked import Api
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+# What docs/security.md allows beyond the memory for bodies.
+BEYOND = 64 * 1024 * 1024
 ADDRESS = re.compile(r'(?:href|action|hx-sse:connect)="([^"]*)"')
 
 
@@ -53,6 +57,17 @@ def test_a_setting_that_is_no_value_is_refused(suite: Suite, value: str) -> None
     asked = ask(suite, "POST", "q/nested", do="configure", max_deliveries=value)
     assert asked.status == 400
     assert "max_deliveries" in asked.text
+
+
+@pytest.mark.parametrize("do", ["skip", "bury"])
+def test_an_offset_that_is_none_is_refused(suite: Suite, do: str) -> None:
+    api = Api(suite)
+    for made in ("/_logs/numbers", "/_logs/numbers/channels/c"):
+        api.ask("PUT", made)
+    for field in ("offset", "generation"):
+        form = {"do": do, "sure": "yes", "offset": "0", "generation": "0"}
+        asked = ask(suite, "POST", "logs/numbers/c/c", **form | {field: "0" * 20 + "9" * 5000})
+        assert (asked.status, "is not a number of a page" in asked.text) == (400, True)
 
 
 @pytest.mark.parametrize("page", ["q/a:b", "q/a:b?state=new", "topics/a:b"])
@@ -110,6 +125,27 @@ def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: s
     assert {answer.status for answer in answers} == {200}
     assert memory(suite, "VmHWM") - before < 4 * 50_000_000
     api.ask("DELETE", "/large/messages")
+
+
+def test_forms_with_files_take_no_more_than_the_memory_for_bodies(tmp_path: Path) -> None:
+    limit, size = 128 * 1024 * 1024, 12 * 1024 * 1024
+    file = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n' + b"x" * size
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    options = ["--sync=none", f"--max-body-memory={limit}"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+
+        def send(_: int) -> int:
+            with Wire(suite.url, 60) as wire:
+                form = file + b"\r\n--b--"
+                return wire.ask("POST", "/_ui/queues", headers | {"Origin": suite.url}, form).status
+
+        peak(suite)
+        before = memory(suite)
+        with ThreadPoolExecutor(24) as pool:
+            statuses = set(pool.map(send, range(24)))
+        assert statuses <= {400, 503}
+        assert 400 in statuses
+        assert peak(suite) - before < limit + BEYOND
 
 
 def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from pathlib import Path
 from typing import NamedTuple
@@ -55,7 +55,11 @@ class Site(NamedTuple):
     move: str = ""
 
     def ask(
-        self, key: str, method: str, path: str, form: dict[str, str] | None = None
+        self,
+        key: str,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     ) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.suite.port, timeout=60)
         headers = {**bearer(self.keys[key]), "Origin": self.suite.url}
@@ -164,6 +168,19 @@ def test_what_was_done_is_told_to_those_who_see_on_what(site: Site) -> None:
     assert site.ask("all", "POST", "topics", {"do": "create", "topic": "jobs"})[0] == 303
     assert "<td>create</td>" in site.ask("all", "GET", "work")[1]
     assert "<td>create</td>" not in site.ask("one", "GET", "work")[1]
+
+
+def test_a_channel_is_created_by_its_admins_alone(tmp_path: Path) -> None:
+    """However often a form says what is to be done: an admin of the log is none of its channels."""
+    key = add_key(tmp_path / "keys.toml", "log", "--admin=logs/l")
+    options = [f"--keys={tmp_path / 'keys.toml'}", "--sync=none"]
+    with Suite(tmp_path / "root", mq_options=options, mover=False, reaper=False) as suite:
+        site = Site(suite, {"log": key}, "")
+        assert site.ask("log", "POST", "logs", [("do", "create"), ("log", "l")])[0] == 303
+        create = [("do", "create_channel"), ("channel", "c")]
+        for form in (create, [*create, ("do", "delete")], [*create, ("channel", "d")]):
+            assert site.ask("log", "POST", "logs/l", form)[0] == 403, form
+        assert list((suite.root / "logs" / "l" / "channels").iterdir()) == []
 
 
 def test_moves_of_others_crowd_out_none(site: Site) -> None:

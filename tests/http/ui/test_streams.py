@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from fsmq.http.ui import streams
 from fsmq.http.ui.streams import Live, Viewer
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.duty_cycle import DutyCycle
+from tests.harness.suite import Suite
+from tests.http.helpers import Wire
 
 PATIENCE_S = 30.0
 
@@ -132,3 +135,22 @@ async def test_what_a_page_costs_is_forgotten_with_it() -> None:
     async with asyncio.timeout(PATIENCE_S):
         while costs:
             await asyncio.sleep(0.001)
+
+
+def test_a_viewer_who_goes_ends_nobody_elses_page(tmp_path: Path) -> None:
+    """Not even the one who came first, and whose request the page was rendered for."""
+    suite = Suite(tmp_path / "mq", mq_options=["--sync=none"], mover=False, reaper=False)
+    with suite, Wire(suite.url) as first, Wire(suite.url) as second:
+        with Wire(suite.url) as asking:
+            assert asking.ask("PUT", "/q").status == 201
+            for viewer in (first, second):
+                viewer.request("GET", "/_ui/q/q", {"Accept": "text/event-stream"})
+                assert viewer.answer(head=True).status == 200
+            first.close()
+            assert asking.ask("POST", "/q/messages", {}, b"what came since").status == 201
+        seen = b""
+        while b"what came since" not in seen:
+            more = second.socket.recv(65_536)
+            assert more, suite.logs("mq")
+            seen += more
+        assert not [one for one in suite.logs("mq") if one.get("level") == "error"]

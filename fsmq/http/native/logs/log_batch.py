@@ -11,7 +11,6 @@ from fsmq.spool.resources import MAX_ID_BYTES, MAX_KEY_BYTES, Range, ranges_of
 
 from ...describe import array, integer, or_null, record, text
 from ...routing.body_reader import object_in
-from ...routing.json_reader import JsonText
 from ..messages.batch_bodies import body_in, made_of, members_of
 from .log_forms import MAX_OFFSET
 
@@ -65,7 +64,7 @@ class Finished(NamedTuple):
     generation: int | None
 
 
-def new_messages(body: JsonText) -> list[LogEntry]:
+def new_messages(body: bytes) -> list[LogEntry]:
     """The messages of a batch; their values are checked when they are published.
 
     Raises:

@@ -260,8 +260,9 @@ class Logs(Handlers):
     async def publish_many(self, call: Call) -> StreamResponse:
         log = call.log
         call.read()
-        parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
-        entries = await self._service.beside(sum(map(len, parts)), new_messages, parts)
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
+        entries = await self._service.beside(len(body), new_messages, body)
+        del body  # each message has its own
         first = await self._service.logs.publish(log, entries)
         return json_answer(201, {"first": first, "count": len(entries)})
 

@@ -52,7 +52,6 @@ from ...problem_answers import OF_BODIES, guarded
 from ...routing import bodies, needs
 from ...routing.call import Call
 from ...routing.headers import EVENTS
-from ...routing.json_reader import JsonText
 from ...routing.router import Router
 from ...service.monitoring.inspector import MAX_BUDGET_S, SEARCH_S, Search
 from ..forms import DEDUP_ID, DELAY, GROUP, MESSAGE, MESSAGES, OWN_ID, PRIORITY, STATE, TTL
@@ -199,10 +198,11 @@ class Batches(Handlers):
         queue = call.queue
         call.read()
         self._spool.settings(queue)  # raises NoSuchQueue before the body is read
-        parts = await call.json_parts(MAX_BATCH_BYTES, self._service.read_timeout)
+        body = await call.json_body(MAX_BATCH_BYTES, self._service.read_timeout)
         are_events = call.request.content_type == EVENTS
         read = events.new_messages if are_events else new_messages
-        messages = await self._service.beside(sum(map(len, parts)), read, parts)
+        messages = await self._service.beside(len(body), read, body)
+        del body  # each message has its own
         try:
             return stored(await self._service.queues.put(queue, messages))
         except FsmqError as error:
@@ -232,7 +232,7 @@ def stored(ids: Sequence[str]) -> Response:
 # -- bodies ----------------------------------------------------------------------------------------
 
 
-def new_messages(body: JsonText) -> list[NewMessage]:
+def new_messages(body: bytes) -> list[NewMessage]:
     """The messages of a ``POST /{queue}/batch``; their values are checked when they are put.
 
     Raises:

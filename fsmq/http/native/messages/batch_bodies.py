@@ -12,16 +12,14 @@ from fsmq.spool.errors import InvalidValue
 from fsmq.spool.prepare import MAX_BATCH
 
 from ...problems import UnreadableBody
-from ...routing.json_reader import JsonText, LongText, Reader
+from ...routing.json_reader import LongText, Reader
 
 T = TypeVar("T")
 _decoder = JSONDecoder()
 _TEXTS = (str, LongText)
 
 
-def made_of(
-    body: JsonText, name: str, make: Callable[[Any], T], within: str | None = None
-) -> list[T]:
+def made_of(body: bytes, name: str, make: Callable[[Any], T], within: str | None = None) -> list[T]:
     """Make something of each element of an array: the body, or the only member of an object.
 
     Raises:
@@ -38,7 +36,7 @@ def made_of(
     return made
 
 
-def _elements_in(body: JsonText, name: str, within: str | None) -> Iterator[Any]:
+def _elements_in(body: bytes, name: str, within: str | None) -> Iterator[Any]:
     reader = Reader(body, _decoder)
     number = 0
     try:

@@ -25,7 +25,7 @@ from ...connection.pieces import PIECE_BYTES
 from ...describe import array, record, text
 from ...routing import bodies
 from ...routing.headers import EVENT, EVENTS, TRACE, event_value
-from ...routing.json_reader import JsonText, LongText
+from ...routing.json_reader import LongText
 from ...routing.json_writer import write
 from .batch_bodies import made_of
 
@@ -46,7 +46,7 @@ SCHEMA = array(EVENT_SCHEMA, minItems=1)
 # -- from events to messages -----------------------------------------------------------------------
 
 
-def new_messages(body: JsonText) -> list[NewMessage]:
+def new_messages(body: bytes) -> list[NewMessage]:
     """The messages of a batch of events. Raises UnreadableBody, InvalidValue with its index."""
     return made_of(body, "events", _message)
 

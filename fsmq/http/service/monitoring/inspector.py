@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -38,7 +39,7 @@ from fsmq.spool.prepare import Room
 from ...guard.access import Identity
 from ...guard.sight import seen_message
 from ...running.runner import Runner
-from ..asking import check_is_there
+from ..asking import account, check_is_there
 from .spool_warnings import SpoolWarnings, long_paused
 from .surveys import Kept
 
@@ -83,6 +84,9 @@ class Inspector:
         self._runner = runner
         self._reports = reports
         self._few = asyncio.Semaphore(_AT_ONCE)
+        self._of_key = defaultdict[str | None, asyncio.Semaphore](
+            lambda: asyncio.Semaphore(_AT_ONCE)
+        )
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
         found = SpoolWarnings(spool, reports)
@@ -92,8 +96,9 @@ class Inspector:
         self.acts: Kept[list[Act]] = Kept(lambda: self._run(acts.look), least_s=_ACTS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
-        # In shared threads, because each thread keeps the largest message that it has read.
-        async with self._few:
+        # In shared threads, because each thread keeps the largest message that it has read. So many
+        # of each key wait for them: else those of another would come behind all that one asks for.
+        async with self._of_key[account()], self._few:
             check_is_there()
             return await self._runner.listing(function, *arguments)
 

@@ -230,6 +230,9 @@ def _checked(
             " HTTP."
         )
     signed = tuple(names.split(";"))
+    if len({name.lower() for name in signed}) < len(signed):
+        # The value is hashed each time: a head of 128 KiB would make gigabytes of it.
+        raise _wrong("A header is named more than once in 'SignedHeaders'.")
     for name in _MUST_BE_SIGNED:
         if name not in signed and request.headers.get(name) is not None:
             raise _wrong(f"'{name}' must be a 'SignedHeader' in the AWS Authorization.")

@@ -19,7 +19,7 @@ from ..page_request import PageRequest
 from ..setting_fields import OF_CHANNEL, arguments
 from .channel_pages import channel_page, settings_page
 
-_MOST = 10**18 - 1
+_MOST_DIGITS = 18
 
 
 class ChannelActions:
@@ -105,7 +105,7 @@ def _blocking(form: Form) -> tuple[int, int]:
     numbers = []
     for name in ("offset", "generation"):
         given = form.text(name)
-        if not (given.isascii() and given.isdecimal() and 0 <= int(given[:20]) <= _MOST):
+        if not (given.isascii() and given.isdecimal() and len(given) <= _MOST_DIGITS):
             raise InvalidValue(name, f"{given[:50]!r} is not a number of a page")
         numbers.append(int(given))
     return numbers[0], numbers[1]

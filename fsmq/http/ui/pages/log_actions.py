@@ -54,15 +54,14 @@ class LogActions:
         return await request.page(*await _new_channel_page(request))
 
     async def on_all(self, request: PageRequest) -> StreamResponse:
-        form = await request.form()
-        right_on = access.log(form.get("log", [""])[0].strip())
+        right_on = access.log(await request.field("log"))
         return await self._actions.answer(request, self._of_all, right_on)
 
     async def on_log(self, request: PageRequest) -> StreamResponse:
-        form, log = await request.form(), request.call.log
+        log = request.call.log
         right_on = access.log(log)
-        if form.get("do") == ["create_channel"]:
-            right_on = access.channel(log, form.get("channel", [""])[0].strip())
+        if await request.field("do") == "create_channel":
+            right_on = access.channel(log, await request.field("channel"))
         return await self._actions.answer(request, self._of_log, right_on)
 
 

@@ -15,7 +15,7 @@ from fsmq.spool import Counts, QueueSettings
 from fsmq.spool.checks import MAX_FILE_NAME_BYTES, check_queue
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.inspection import Overview
-from fsmq.words import limits, moment, similar
+from fsmq.words import limits, moment
 
 from ...routing import needs
 from ...service.monitoring.rates import Rate
@@ -118,7 +118,7 @@ class QueuePages:
         return {
             "rows": shown[(page - 1) * ROWS : page * ROWS],
             "found": len(shown),
-            "near": similar(sought, [row.name for row in rows], 3) if not shown else (),
+            "near": () if shown else await request.near(sought, 3),
             "dead": sum(row.counts.total for row in rows if row.holds_dead),
             "late": sum(row.is_late for row in rows),
             "others": await request.service.listing(_others, request, sought) if sought else {},

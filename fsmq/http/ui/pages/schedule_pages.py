@@ -13,7 +13,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.resources import Crontab, ScheduleSettings, check_schedule
-from fsmq.words import meant
+from fsmq.words import asked
 
 from ...guard.sight import check_changes, check_replaces, may_see_schedule, ruled_by
 from ...service.resources import Check
@@ -67,9 +67,8 @@ class SchedulePages:
         return await request.page("next_runs.html", found)
 
     async def action(self, request: PageRequest) -> StreamResponse:
-        form = await request.form()
-        name, queue = form.get("name", [""])[0].strip(), form.get("queue", [""])[0].strip()
-        if form.get("do") != ["define"]:
+        name, queue = await request.field("name"), await request.field("queue")
+        if await request.field("do") != "define":
             state = await request.service.in_thread(request.spool.schedule(name).state)
             check_changes(request.identity, state)
             on = ruled_by(state)
@@ -137,9 +136,7 @@ async def _ask_define(request: PageRequest, form: Form) -> Question | None:
     queue = _settings(form).queue
     if await request.service.in_thread(request.spool.has_queue, queue):
         return None
-    near = meant(
-        queue, request.identity.visible(await request.service.listing(request.spool.queues))
-    )
+    near = asked(await request.near(queue))
     problem = f"There is no queue named {queue}" + (f": {near}" if near else ".")
     return Question(
         f"Define the schedule {form.text('name').strip()} without its queue?",

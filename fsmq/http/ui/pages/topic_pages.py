@@ -73,8 +73,7 @@ class TopicPages:
         return await request.page(*await _new_page(request))
 
     async def on_all(self, request: PageRequest) -> StreamResponse:
-        form = await request.form()
-        topic = form.get("topic", [""])[0].strip()
+        topic = await request.field("topic")
         return await self._actions.answer(request, self._of_all, topic, access.topic(topic))
 
     async def on_topic(self, request: PageRequest) -> StreamResponse:
@@ -149,26 +148,30 @@ async def _unsubscribe(request: PageRequest, form: Form) -> Done:
 
 async def _ask_publish(request: PageRequest, form: Form) -> Question:
     """The question before publishing, with the queues that would get the message."""
-    sent = _message(form)
-    subscribed = await request.service.listing(request.spool.subscriptions, form.queue)
-    found = seen_of(request.identity, subscribed)
-    takers = [
-        name
-        for name, one in found.items()
-        if one is None or one.matches(sent.attributes, sent.body)
-    ]
+    found, takers = await request.service.listing(_takers, request, form.queue, _message(form))
     where = ", ".join(takers) or "none"
     publish = curl(request, "POST", "_topics", form.queue, "messages")
     return Question(
         f"Publish to {form.queue}?",
         (
-            f"By their filters {len(takers)} of {len(found)} subscriptions take it: {where}.",
+            f"By their filters {len(takers)} of {found} subscriptions take it: {where}.",
             "All of them get it, or none does.",
         ),
         f"Publish to {len(takers)}",
         command=f"echo … | {fsmq('topic', 'publish', form.queue)}",
         curl=f"echo … | {publish} --data-binary @-",
     )
+
+
+def _takers(request: PageRequest, topic: str, sent: NewMessage) -> tuple[int, list[str]]:
+    """How many subscriptions the visitor may see, and those whose filters take a message."""
+    found = seen_of(request.identity, request.spool.subscriptions(topic))
+    takers = [
+        name
+        for name, one in found.items()
+        if one is None or one.matches(sent.attributes, sent.body)
+    ]
+    return len(found), takers
 
 
 def _message(form: Form) -> NewMessage:

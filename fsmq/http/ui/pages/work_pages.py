@@ -71,8 +71,7 @@ class WorkPages:
         return [one for one in known if _may_note(request.identity, one)][:_ACTS]
 
     async def action(self, request: PageRequest) -> StreamResponse:
-        form = await request.form()
-        move = await _found(request, form.get("ref", [""])[0])
+        move = await _found(request, await request.field("ref"))
         return await self._actions.answer(request, self._on_work, move.source)
 
 
