@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fsmq._version import __version__
 
-_OF_HTTP = ("aiohttp", "aiohttp_sse", "jinja2", "prometheus_client")
+_OF_HTTP = ("aiohttp", "aiohttp_sse", "jinja2", "prometheus_client", "urllib3")
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": _OF_HTTP,

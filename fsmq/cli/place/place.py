@@ -79,6 +79,10 @@ class Root(Spool):
 def no_spool(root: Path) -> Failure:
     """The failure for a folder that is no spool."""
     advice = f"make one: fsmq up --root {root}; or give another place with --at or {VARIABLE}"
+    there = [name for name in MESSAGE_FOLDERS if (root / name).is_dir()]
+    if there:
+        missing = ", ".join(f"{name}/" for name in MESSAGE_FOLDERS if name not in there)
+        advice = f"{missing} is missing: fsmq fsck --repair --root {root} makes it again"
     return Failure(f"there is no spool in {root}", Exit.UNUSABLE, advice)
 
 

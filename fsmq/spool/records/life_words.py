@@ -55,7 +55,7 @@ def gap(steps: list[LifeStep]) -> str | None:
     what = "its first steps are" if steps else "it is"
     return (
         f"{what} not in the journal: that was off, or its segments have expired, or it had no room"
-        " for the lines, or someone used mv"
+        " for the lines, or who acted keeps none: mv, or a command on the folder"
     )
 
 
