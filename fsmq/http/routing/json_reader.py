@@ -140,7 +140,7 @@ class Reader:
                 self._in_vain += len(self._text) - self._at
             else:
                 if end + _LONGEST_EXPONENT_START <= len(self._text) or self._is_last:
-                    self._count(value, end - self._at)
+                    self._count(value)
                     self._at = end
                     return value
             # Even a small value can be cut off near the end of a portion.
@@ -165,8 +165,8 @@ class Reader:
             raise JSONDecodeError("Expecting a value that is shorter", self._text, self._at)
         return self._decoder.raw_decode(self._text, self._at)
 
-    def _count(self, value: object, characters: int) -> None:
-        self._values += characters // 2 if isinstance(value, _MANY) else 1
+    def _count(self, value: object) -> None:
+        self._values += _number_of(value)
         if self._values > _MAX_VALUES:
             self._fail("one value is made of too many")
 
@@ -263,6 +263,18 @@ def read_all(raw: bytes, errors: str = "strict") -> Any:
     value = reader.value()
     reader.end()
     return value
+
+
+def _number_of(value: Any) -> int:
+    """How many values one is made of."""
+    number, left = 1, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, _MANY):
+            number += len(one)
+            members = one.values() if isinstance(one, dict) else one
+            left += [member for member in members if isinstance(member, _MANY)]
+    return number
 
 
 def _portions(raw: bytes, portion_bytes: int) -> Iterator[memoryview]:

@@ -103,6 +103,22 @@ def test_a_receive_tells_the_attributes_that_it_asks_for(sqs: Any, url: str) -> 
     assert last["Attributes"]["ApproximateReceiveCount"] == "4"
 
 
+@pytest.mark.parametrize(
+    ("number", "body"), [(10, "x" * 60_000), (2, "y" * 500_000), (10, "ü" * 10_000)]
+)
+def test_a_batch_may_have_a_mebibyte(sqs: Any, url: str, number: int, body: str) -> None:
+    entries = [{"Id": str(one), "MessageBody": body} for one in range(number)]
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert [one["Id"] for one in sent["Successful"]] == [one["Id"] for one in entries]
+
+
+def test_a_batch_of_more_is_told_so(sqs: Any, url: str) -> None:
+    entries = [{"Id": str(one), "MessageBody": "x" * 110_000} for one in range(10)]
+    with pytest.raises(Exception, match="BatchRequestTooLong") as error:
+        sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    assert code_of(error).endswith("BatchRequestTooLong")
+
+
 def test_of_a_batch_bad_entries_fail_alone(sqs: Any, url: str) -> None:
     entries = [
         {"Id": "good", "MessageBody": "1"},
