@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -15,6 +15,18 @@ from .layout.messages.message import NewMessage
 Body: TypeAlias = bytes | str
 Delay: TypeAlias = float | timedelta | datetime
 JSON_TYPE = "application/json"
+_TEXT, _NUMBER, _MAP = (str,), (int, float), (Mapping,)
+_WORDS = {_TEXT: "a str", _NUMBER: "a number", _MAP: "a dict"}
+_TYPES = {
+    "delay": _NUMBER,
+    "priority": _NUMBER,
+    "ttl": _NUMBER,
+    "id": _TEXT,
+    "content_type": _TEXT,
+    "attributes": _MAP,
+    "group": _TEXT,
+    "dedup_id": _TEXT,
+}
 PART = 250
 
 
@@ -30,27 +42,51 @@ def new_message(
     dedup_id: str | None = None,
 ) -> NewMessage:
     """A message made of the arguments of a put. Raises InvalidValue."""
-    return NewMessage(
-        body if type(body) is bytes else body_of(body),
-        None if delay is None else seconds_of(delay),
-        priority,
-        ttl,
-        id,
-        content_type,
-        attributes or {},
-        group,
-        dedup_id,
+    return _checked(
+        NewMessage(
+            body if type(body) is bytes else body_of(body),
+            None if delay is None else seconds_of(delay),
+            priority,
+            ttl,
+            id,
+            content_type,
+            {} if attributes is None else attributes,
+            group,
+            dedup_id,
+        )
     )
 
 
-def as_new_message(given: Body | NewMessage) -> NewMessage:
-    """One of the messages of a put_many. Raises InvalidValue."""
+def as_new_messages(given: Iterable[Body | NewMessage]) -> Iterator[NewMessage]:
+    """The messages of a put_many. Raises InvalidValue."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise InvalidValue("messages", f"must be a list of bodies or NewMessages, not {kind}")
+    return map(_as_new_message, given)
+
+
+def _as_new_message(given: Body | NewMessage) -> NewMessage:
     if not isinstance(given, NewMessage):
         return NewMessage(body_of(given))
     if type(given.body) is bytes and not isinstance(given.delay, timedelta | datetime):
-        return given
+        return _checked(given)
     delay = None if given.delay is None else seconds_of(given.delay)
-    return replace(given, body=body_of(given.body), delay=delay)
+    return _checked(replace(given, body=body_of(given.body), delay=delay))
+
+
+def _checked(message: NewMessage) -> NewMessage:
+    """The message, if its fields have their types. Raises InvalidValue.
+
+    On a folder and over HTTP alike: in an address a number and its text are the same.
+    """
+    for name, types in _TYPES.items():
+        value = getattr(message, name)
+        if (value is not None and not isinstance(value, types)) or value.__class__ is bool:
+            raise InvalidValue(name, f"must be {_WORDS[types]}, not {type(value).__name__}")
+    for name, value in message.attributes.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise InvalidValue("attributes", f"must have texts as names and values: {name!r}")
+    return message
 
 
 def body_of(given: Body) -> bytes:

@@ -12,7 +12,7 @@ from . import prepare
 from ._sync.claimed_message import Claimed
 from ._sync.consumed import Consumed
 from ._sync.queue_verbs import QueueVerbs
-from .arguments import PART, Body, Delay, as_new_message, seconds_of, untold
+from .arguments import PART, Body, Delay, as_new_messages, seconds_of, untold
 from .claimed import Claim, id_of, with_claims
 from .errors import FsmqError, NoSuchQueue, as_unavailable
 from .index.counting import Counts
@@ -73,7 +73,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         Each part is stored wholly or not at all: on an error the earlier parts are stored, and the
         error's ``index`` is the position of the message it concerns. Raises the same as ``put``.
         """
-        waiting = map(as_new_message, messages)
+        waiting = as_new_messages(messages)
         ids: list[str] = []
         while part := list(islice(waiting, PART)):
             try:

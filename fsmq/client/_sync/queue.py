@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fsmq.spool._sync.claimed_message import Claimed
 from fsmq.spool._sync.consumed import Consumed
 from fsmq.spool._sync.queue_verbs import QueueVerbs
-from fsmq.spool.arguments import Body, Delay, as_new_message, seconds_of, untold
+from fsmq.spool.arguments import Body, Delay, as_new_messages, seconds_of, untold
 from fsmq.spool.claimed import Claim, id_of, with_claims
 from fsmq.spool.index.counting import Counts
 from fsmq.spool.layout.messages.message import Message, NewMessage
@@ -70,7 +70,7 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         Each part is stored wholly or not at all: on an error the earlier parts are stored, and the
         error's ``index`` is the position of the message it concerns. Raises the same as ``put``.
         """
-        return self._run(self._verbs.put_many(self.name, map(as_new_message, messages)))
+        return self._run(self._verbs.put_many(self.name, as_new_messages(messages)))
 
     def claim(
         self, count: int = 1, visibility: float | None = None, wait: float = 0.0

@@ -41,7 +41,7 @@ def release(
     """Give a claimed message back: at once, or hidden for ``delay`` seconds more.
 
     Without a delay it is hidden for its queue's ``retry_backoff``. A message whose deliveries are
-    used up goes to the dead-letter queue instead.
+    used up goes to the dead-letter queue at once instead.
 
     claim: the name of the claim that is meant; in any other the message stays as it is.
 
@@ -56,7 +56,7 @@ def release(
     dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
     with as_unavailable(f"cannot release in queue {queue!r}"):
         settings = context.settings_of(queue)
-        if delay:
+        if delay and not _is_dead(context, settings, queue, message_id):
             until_ms = context.now_ms() + round(delay * 1000)
             held = restamp(
                 context,
@@ -204,6 +204,17 @@ def bury_now(
 def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
     """Whether a message with this many deliveries belongs in the dead-letter queue."""
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
+
+
+def _is_dead(context: Context, settings: QueueSettings, queue: str, message_id: str) -> bool:
+    """Whether a release buries a message."""
+    dead_letters = settings.dead_letter_queue
+    if dead_letters is None or settings.max_deliveries is None:
+        return False
+    found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
+    if found is None or not fits(dead_letters, message_id):
+        return False
+    return is_used_up(settings, context.stamps.deliveries(message_id, found.st_mtime_ns))
 
 
 def bury(

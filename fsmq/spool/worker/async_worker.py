@@ -235,7 +235,7 @@ class AsyncWorker:
         else:
             delay = self._options.delay_after(message.deliveries)
             log.error(
-                "the handler failed on message %s (delivery %s), again in %.1f seconds",
+                "the handler failed on message %s (delivery %s), released for %.1f seconds",
                 name_of(message),
                 message.deliveries,
                 delay,

@@ -135,6 +135,8 @@ def _is_coroutine_function(handler: object) -> bool:
 
 
 def _check_arguments(handler: Callable[..., object]) -> None:
+    if not callable(handler):
+        raise TypeError(f"the handler must be a function, not {type(handler).__name__}")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
