@@ -477,6 +477,48 @@ def test_a_message_that_comes_where_a_new_one_was_is_not_new(
     assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
 
 
+def test_a_message_is_copied_though_its_id_is_used_again_where_it_was(
+    spool: Spool, root: Path, where: Path
+) -> None:
+    first, second, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
+    first.put(b"old", id="x")
+    last.put_many([b""] * 40)
+
+    def change(step: str, done: int, of: int) -> None:
+        if step == "messages" and done > 16 and not second.counts().ready:
+            first.move_to("b")
+            first.put(b"new", id="x")
+            first.claim(1, 60)  # delay/ is copied last
+
+    taken = backup(root, where, progress=change)
+    assert (taken.path / "queues/b/x").read_bytes() == b"old"
+    assert (taken.path / "delay/a:x").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("to", [None, "other"])
+def test_a_redriven_message_keeps_its_id(
+    spool: Spool, root: Path, where: Path, tmp_path: Path, to: str | None
+) -> None:
+    spool.create_queue("dead", index=True)
+    for queue in ("by-id", "other"):
+        spool.create_queue(queue, index=True)
+        spool.configure(queue, {"max_deliveries": 9, "dead_letter_queue": "dead"})
+    spool.indexed("by-id").upsert([NewMessage(b"left", id="y"), NewMessage(b"back", id="x")])
+    letters = spool.queue("by-id").claim(2)
+    for letter in letters:
+        letter.bury(reason="bad")
+    spool.queue("dead").redrive(only=[letters[1].id], to=to)
+    taken = backup(root, where)
+    assert taken.faults == []
+    restore(taken.path, tmp_path / "again")
+    with Spool(tmp_path / "again", sync="none") as again:
+        found = again.indexed(to or "by-id").find("x")
+        assert found is not None
+        assert found.body == b"back"
+        assert again.indexed("dead").find("y") is None
+        assert [message.body for message in again.queue("dead").peek(9)] == [b"left"]
+
+
 def test_symbolic_links_are_left_out(jobs: Queue, root: Path, where: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
