@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, UnusableSpool
-from fsmq.spool.backup import backup, restore
+from fsmq.spool.backup import backup, restore, small_files
 from fsmq.spool.backup.renames import Renames
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
@@ -27,6 +27,7 @@ from fsmq.spool.layout.transitions import SNAPSHOT
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import probe
 from fsmq.spool.staging.commit import commit
+from fsmq.spool.staging.forward import Forward, load
 from fsmq.spool.staging.part import Job, Part
 from tests.harness.forkserver import environment
 from tests.spool.crashing import run_and_die
@@ -394,6 +395,31 @@ def test_a_job_goes_forward_from_a_copy(
 
 
 PART = {"messages": 3, "own": False, "delayed": False, "repeated": 0}
+
+
+def test_a_job_that_goes_forward_meanwhile_is_not_put_again(
+    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    job = Job("load", 7)
+    part = Part(spool.context, spool.syncer.sync, job)
+    part.write("jobs", NewMessage(b"once"))
+    with monkeypatch.context() as dying:
+        dying.setattr(Forward, "run", lambda self: os.stat("/nowhere"))
+        with pytest.raises(Unavailable):
+            commit(spool, job, [part.finish()])
+
+    def late(*given: Any) -> Any:
+        spool.deliver()
+        return load(*given)
+
+    monkeypatch.setattr(small_files, "load", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        again.deliver()
+        part = Part(again.context, again.syncer.sync, job)
+        part.write("jobs", NewMessage(b"once"))
+        assert commit(again, job, [part.finish()]).again
+        assert [message.body for message in again.queue("jobs").claim(9)] == [b"once"]
 
 
 def test_a_crash_has_left_more_of_a_log_than_it_noted(

@@ -96,8 +96,6 @@ class SmallFiles:
             job = job_of(name) if name[0] != "." else None
             found = self._folder(folder) if job is not None else None
             if job is None or found is None:
-                if name[0] != "." and name.endswith(".json"):
-                    self._source.take(folder)
                 continue
             manifest = load(self._tree, job)
             self._copy.make(folder, found)
@@ -109,6 +107,10 @@ class SmallFiles:
                 self._copy.make(path, found)
                 watch(path)
                 self.parts.append(path)
+        # Last: a job that has just gone forward is noted as done.
+        for name in self._tree.names(STAGING):
+            if name[0] != "." and name.endswith(".json"):
+                self._source.take(f"{STAGING}/{name}")
 
     # -- schedules -------------------------------------------------------------------------------
 
