@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,12 +20,16 @@ import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, UnusableSpool
 from fsmq.spool.backup import backup, restore, small_files
+from fsmq.spool.backup.open_spool import Source
 from fsmq.spool.backup.renames import Renames
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.transitions import SNAPSHOT
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log.idempotent import publish_once
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.moves.order import save, write_found
 from fsmq.spool.probe import probe
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.forward import Forward, load
@@ -420,6 +425,56 @@ def test_a_job_that_goes_forward_meanwhile_is_not_put_again(
         part.write("jobs", NewMessage(b"once"))
         assert commit(again, job, [part.finish()]).again
         assert [message.body for message in again.queue("jobs").claim(9)] == [b"once"]
+
+
+def test_a_numbered_batch_that_is_published_meanwhile_is_in_the_log_once(
+    spool: Spool, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    log = spool.log("visits")
+    log.create(dedupe_window=0)
+    publish_once(log, "spark", 1, [LogEntry(b"1")])
+    numbers = iter([2])
+
+    def late(self: Source, path: str, **given: Any) -> None:
+        take_folder(self, path, **given)
+        for number in numbers if path.endswith("/writers") else ():
+            publish_once(log, "spark", number, [LogEntry(b"2")])
+
+    take_folder = Source.take_folder
+    monkeypatch.setattr(Source, "take_folder", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        log = again.log("visits")
+        assert publish_once(log, "spark", 2, [LogEntry(b"2")]) == range(1, 2)
+        assert [message.body for message in log.read()] == [b"1", b"2"]
+
+
+def test_a_redrive_that_ends_meanwhile_does_not_wait_for_ever(
+    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    spool.configure("jobs", {"max_deliveries": 9, "dead_letter_queue": "dead"})
+    jobs.put(b"buried")
+    jobs.claim()[0].bury()
+    [letter] = spool.queue("dead").peek()
+    assert letter.dead_letter is not None
+    begun = spool.begin_redrive("dead")
+    write_found(spool.tree, begun.ref, {letter.id: letter.dead_letter.at})
+    save(spool.tree, replace(begun, total=1))
+
+    def late(self: Source, path: str) -> bool:
+        taken = take(self, path)
+        if path == f"moves/{begun.ref}.json":
+            spool.make_moves()
+        return taken
+
+    take = Source.take
+    monkeypatch.setattr(Source, "take", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        again.make_moves()
+        ended = again.find_move(begun.ref)
+        assert ended is not None
+        assert ended.status == "complete"
 
 
 def test_a_crash_has_left_more_of_a_log_than_it_noted(
