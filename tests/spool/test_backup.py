@@ -22,6 +22,7 @@ from fsmq.spool import NewMessage, Queue, Spool, Unavailable, UnusableSpool
 from fsmq.spool.backup import backup, restore, small_files
 from fsmq.spool.backup.open_spool import Source
 from fsmq.spool.backup.renames import Renames
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.names import seal_of, staged_entry
@@ -475,6 +476,29 @@ def test_a_redrive_that_ends_meanwhile_does_not_wait_for_ever(
         ended = again.find_move(begun.ref)
         assert ended is not None
         assert ended.status == "complete"
+
+
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_a_commit_that_a_copy_finishes_removes_no_other_message(
+    jobs: Queue, root: Path, where: Path, tmp_path: Path, clock: Clock, is_used_again: bool
+) -> None:
+    jobs.put(b"done", id="x")
+    with Consumer(jobs.spool, "spark", visibility=10) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+    if is_used_again:
+        jobs.remove("x")
+        jobs.put(b"next", id="x")
+        jobs.claim()[0].release()
+    # The program was killed after it had removed the message, or before.
+    folder = root / "consumers/spark"
+    (folder / f"{batch.name}.json").rename(folder / f"{batch.name}.done")
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    clock.advance(20)
+    with Spool(restored, sync="none", clock=clock) as again:
+        again.deliver()
+        found = [message.body for message in again.queue("jobs").claim()]
+    assert found == [b"next"] * is_used_again
 
 
 def test_a_crash_has_left_more_of_a_log_than_it_noted(
