@@ -141,6 +141,12 @@ def put_own(p: Place) -> None:
     p.spool.queue(JOBS).put(b"OWN", id="own")
 
 
+def put_own_again(p: Place) -> None:
+    """Its first message has moved to another queue."""
+    p.spool.queue(JOBS).put(b"OWN", id="own")
+    p.gone(b"OWN")
+
+
 def purge(p: Place) -> None:
     p.gone(b"one", b"two", b"own", b"held", b"held too", b"delayed")
     p.spool.queue(JOBS).purge()
@@ -236,6 +242,8 @@ STORIES: list[Sequence[Step]] = [
     [claim, ack, put],
     [put, claim, ack, put, claim],
     [put_own, claim, release],
+    [claim, bury, put_own_again, claim],
+    [move, put_own_again, claim, release],
     [purge, put],
     [delete, make_fifo],
     [prioritize, claim],

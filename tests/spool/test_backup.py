@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -18,15 +19,21 @@ from typing import Any
 import pytest
 
 from fsmq.spool import NewMessage, Queue, Spool, Unavailable, UnusableSpool
-from fsmq.spool.backup import backup, restore
+from fsmq.spool.backup import backup, restore, small_files
+from fsmq.spool.backup.open_spool import Source
 from fsmq.spool.backup.renames import Renames
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.transitions import SNAPSHOT
 from fsmq.spool.layout.tree import Tree
+from fsmq.spool.log.idempotent import publish_once
+from fsmq.spool.log.log import LogEntry
+from fsmq.spool.moves.order import save, write_found
 from fsmq.spool.probe import probe
 from fsmq.spool.staging.commit import commit
+from fsmq.spool.staging.forward import Forward, load
 from fsmq.spool.staging.part import Job, Part
 from tests.harness.forkserver import environment
 from tests.spool.crashing import run_and_die
@@ -396,6 +403,104 @@ def test_a_job_goes_forward_from_a_copy(
 PART = {"messages": 3, "own": False, "delayed": False, "repeated": 0}
 
 
+def test_a_job_that_goes_forward_meanwhile_is_not_put_again(
+    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    job = Job("load", 7)
+    part = Part(spool.context, spool.syncer.sync, job)
+    part.write("jobs", NewMessage(b"once"))
+    with monkeypatch.context() as dying:
+        dying.setattr(Forward, "run", lambda self: os.stat("/nowhere"))
+        with pytest.raises(Unavailable):
+            commit(spool, job, [part.finish()])
+
+    def late(*given: Any) -> Any:
+        spool.deliver()
+        return load(*given)
+
+    monkeypatch.setattr(small_files, "load", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        again.deliver()
+        part = Part(again.context, again.syncer.sync, job)
+        part.write("jobs", NewMessage(b"once"))
+        assert commit(again, job, [part.finish()]).again
+        assert [message.body for message in again.queue("jobs").claim(9)] == [b"once"]
+
+
+def test_a_numbered_batch_that_is_published_meanwhile_is_in_the_log_once(
+    spool: Spool, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    log = spool.log("visits")
+    log.create(dedupe_window=0)
+    publish_once(log, "spark", 1, [LogEntry(b"1")])
+    numbers = iter([2])
+
+    def late(self: Source, path: str, **given: Any) -> None:
+        take_folder(self, path, **given)
+        for number in numbers if path.endswith("/writers") else ():
+            publish_once(log, "spark", number, [LogEntry(b"2")])
+
+    take_folder = Source.take_folder
+    monkeypatch.setattr(Source, "take_folder", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        log = again.log("visits")
+        assert publish_once(log, "spark", 2, [LogEntry(b"2")]) == range(1, 2)
+        assert [message.body for message in log.read()] == [b"1", b"2"]
+
+
+def test_a_redrive_that_ends_meanwhile_does_not_wait_for_ever(
+    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    spool.configure("jobs", {"max_deliveries": 9, "dead_letter_queue": "dead"})
+    jobs.put(b"buried")
+    jobs.claim()[0].bury()
+    [letter] = spool.queue("dead").peek()
+    assert letter.dead_letter is not None
+    begun = spool.begin_redrive("dead")
+    write_found(spool.tree, begun.ref, {letter.id: letter.dead_letter.at})
+    save(spool.tree, replace(begun, total=1))
+
+    def late(self: Source, path: str) -> bool:
+        taken = take(self, path)
+        if path == f"moves/{begun.ref}.json":
+            spool.make_moves()
+        return taken
+
+    take = Source.take
+    monkeypatch.setattr(Source, "take", late)
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    with Spool(restored, sync="none") as again:
+        again.make_moves()
+        ended = again.find_move(begun.ref)
+        assert ended is not None
+        assert ended.status == "complete"
+
+
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_a_commit_that_a_copy_finishes_removes_no_other_message(
+    jobs: Queue, root: Path, where: Path, tmp_path: Path, clock: Clock, is_used_again: bool
+) -> None:
+    jobs.put(b"done", id="x")
+    with Consumer(jobs.spool, "spark", visibility=10) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 2)
+        assert batch is not None
+    if is_used_again:
+        jobs.remove("x")
+        jobs.put(b"next", id="x")
+        jobs.claim()[0].release()
+    # The program was killed after it had removed the message, or before.
+    folder = root / "consumers/spark"
+    (folder / f"{batch.name}.json").rename(folder / f"{batch.name}.done")
+    restored = restore(backup(root, where).path, tmp_path / "again").root
+    clock.advance(20)
+    with Spool(restored, sync="none", clock=clock) as again:
+        again.deliver()
+        found = [message.body for message in again.queue("jobs").claim()]
+    assert found == [b"next"] * is_used_again
+
+
 def test_a_crash_has_left_more_of_a_log_than_it_noted(
     spool: Spool, root: Path, where: Path, tmp_path: Path
 ) -> None:
@@ -475,6 +580,48 @@ def test_a_message_that_comes_where_a_new_one_was_is_not_new(
     taken = backup(root, where, progress=change)
     assert steps == ["new", "moved"]
     assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
+
+
+def test_a_message_is_copied_though_its_id_is_used_again_where_it_was(
+    spool: Spool, root: Path, where: Path
+) -> None:
+    first, second, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
+    first.put(b"old", id="x")
+    last.put_many([b""] * 40)
+
+    def change(step: str, done: int, of: int) -> None:
+        if step == "messages" and done > 16 and not second.counts().ready:
+            first.move_to("b")
+            first.put(b"new", id="x")
+            first.claim(1, 60)  # delay/ is copied last
+
+    taken = backup(root, where, progress=change)
+    assert (taken.path / "queues/b/x").read_bytes() == b"old"
+    assert (taken.path / "delay/a:x").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("to", [None, "other"])
+def test_a_redriven_message_keeps_its_id(
+    spool: Spool, root: Path, where: Path, tmp_path: Path, to: str | None
+) -> None:
+    spool.create_queue("dead", index=True)
+    for queue in ("by-id", "other"):
+        spool.create_queue(queue, index=True)
+        spool.configure(queue, {"max_deliveries": 9, "dead_letter_queue": "dead"})
+    spool.indexed("by-id").upsert([NewMessage(b"left", id="y"), NewMessage(b"back", id="x")])
+    letters = spool.queue("by-id").claim(2)
+    for letter in letters:
+        letter.bury(reason="bad")
+    spool.queue("dead").redrive(only=[letters[1].id], to=to)
+    taken = backup(root, where)
+    assert taken.faults == []
+    restore(taken.path, tmp_path / "again")
+    with Spool(tmp_path / "again", sync="none") as again:
+        found = again.indexed(to or "by-id").find("x")
+        assert found is not None
+        assert found.body == b"back"
+        assert again.indexed("dead").find("y") is None
+        assert [message.body for message in again.queue("dead").peek(9)] == [b"left"]
 
 
 def test_symbolic_links_are_left_out(jobs: Queue, root: Path, where: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..durability.ids import link_path
+from ..durability.ids import leads_to, link_path
 from ..errors import Unavailable
 from ..layout.messages import dead_letter
 from ..layout.messages.given_ids import link_name, read_given
@@ -61,7 +61,12 @@ class InUse:
         self._small = small
         self._seen = seen
         self._renames = Renames(self._tree)
-        self._copied: set[int] = set()
+        # By inode, the hash of the path in the copy.
+        self._copied: dict[int, int] = {}
+        # The inodes of files that gave their place in the copy to others, and are not copied anew
+        # yet; and of those for which a further listing looks: None if it looks for all.
+        self._displaced: set[int] = set()
+        self._wanted: set[int] | None = None
         self._homeless: list[tuple[str, int]] = []
         self._steps = 0
         self._all = 0
@@ -80,7 +85,6 @@ class InUse:
             self._copy.breathe = self._renames.read
             if not self._take_with_events():
                 self._take_without_events()
-            self._forget_homeless()
         finally:
             self._copy.breathe = lambda: None
             self._renames.close()
@@ -103,17 +107,24 @@ class InUse:
             self._renames.end()
             self._follow()
             if self._renames.is_watching and not self._renames.lost:
-                return True
+                self._forget_homeless()
+                # A file that was displaced may be where all was listed before. If the next listing
+                # does not find it, it was removed.
+                self._wanted, self._displaced = self._displaced, set()
+                if not self._wanted:
+                    return True
         raise Unavailable("the spool changes faster than it can be copied: try again later")
 
     def _take_without_events(self) -> None:
+        self._wanted = None
         for listing in range(_MOST):
             before = len(self._copied)
             for queue in self._tree.queues():
                 self._take_queue(queue)
             self._list_all()
             if listing >= _LEAST and len(self._copied) == before:
-                return
+                break
+        self._forget_homeless()
 
     def _list_all(self) -> None:
         self._list(NEW)
@@ -126,7 +137,7 @@ class InUse:
 
     def _list(self, folder: str) -> None:
         for found in self._tree.walk(folder):
-            if found.inode() not in self._copied:
+            if self._is_missing(found.inode()):
                 self._look(f"{folder}/{found.name}")
             self._steps += 1
             if self._steps % _TOGETHER == 0:
@@ -171,9 +182,15 @@ class InUse:
         with self._source.opened(path) as opened:
             if opened is None:
                 return path in self._copy.amounts.left_out
-            if opened.found.st_ino not in self._copied:
+            if self._is_missing(opened.found.st_ino):
                 self._take_opened(message, opened, path)
         return True
+
+    def _is_missing(self, inode: int) -> bool:
+        """Whether the copy lacks a file, as far as that is looked for."""
+        if self._wanted is not None and inode not in self._wanted:
+            return False
+        return inode not in self._copied
 
     def _message(self, path: str) -> Message | None:
         """What a path is in the copy; None if it has no place there."""
@@ -210,13 +227,13 @@ class InUse:
         if not message.queue:
             if self._copy.inode(message.path) is None:
                 self._copy.add(opened.fd, opened.found, message.path)
+            self._copied[opened.found.st_ino] = hash(message.path)
         else:
             if not self._take_queue(message.queue):
                 self._homeless.append((path, opened.found.st_ino))
                 if message.path.startswith(QUEUES):
                     message = message._replace(path=f"{NEW}/{entry(message.queue, message.id)}")
             self._place(message, opened)
-        self._copied.add(opened.found.st_ino)
 
     def _shown(self, message: Message, found: os.stat_result) -> Message:
         """Where recovery would bring a complete dot-name: order holds before any recovery."""
@@ -237,21 +254,38 @@ class InUse:
     def _place(self, message: Message, opened: Opened) -> None:
         older = self._standing(message.queue, message.id)
         for path in older:
-            self._take_out(message.queue, path)
+            self._displace(message.queue, path)
         if older:
             self._place_all(message)
-        if self._copy.inode(message.path) is None:
-            self._copy.add(opened.fd, opened.found, message.path)
-            self._index(message, message.path, opened.fd)
+        if not self._add(message, message.path, opened):
+            self._displaced.add(opened.found.st_ino)  # it has just moved away
 
     def _place_all(self, message: Message) -> None:
         """Two files have one id: what is in the spool now is in the copy, in its place."""
         for path in _places(message.queue, message.id):
             with self._source.opened(path) as now:
-                if now is not None and self._copy.inode(path) is None:
-                    self._copy.add(now.fd, now.found, path)
-                    self._index(message, path, now.fd)
-                    self._copied.add(now.found.st_ino)
+                if now is not None:
+                    self._add(message, path, now)
+
+    def _add(self, message: Message, path: str, opened: Opened) -> bool:
+        """Copy a file to a place, unless it is copied; False if another one has the place."""
+        inode = opened.found.st_ino
+        if inode in self._copied:
+            return True
+        if self._copy.inode(path) is not None:
+            return False
+        self._copy.add(opened.fd, opened.found, path)
+        self._copied[inode] = hash(path)
+        self._displaced.discard(inode)
+        self._index(message, path, opened)
+        return True
+
+    def _displace(self, queue: str, path: str) -> None:
+        """Take a message out of the copy, and look for its file again: it may have moved."""
+        self._take_out(queue, path)
+        for inode in [one for one, place in self._copied.items() if place == hash(path)]:
+            del self._copied[inode]
+            self._displaced.add(inode)
 
     def _take_out(self, queue: str, path: str) -> None:
         """Take a message out of the copy, with its link."""
@@ -266,15 +300,18 @@ class InUse:
                 self._copy.remove(link)
         self._copy.remove(path)
 
-    def _index(self, message: Message, path: str, file: int) -> None:
+    def _index(self, message: Message, path: str, opened: Opened) -> None:
         """Link a message with a given id. If another has the id, the spool says which keeps it."""
         queue = message.queue
         if queue not in self._small.indexed:
             return
-        given, is_dead = read_given(file), dead_letter.read(file) is not None
-        if given is None or given.name != message.id or is_dead:
+        given, letter = read_given(opened.fd), dead_letter.read(opened.fd)
+        if given is None or given.name != message.id:
             return
         link = link_path(self._tree, queue, link_name(given.id))
+        is_from_elsewhere = letter is not None and letter.queue != queue
+        if is_from_elsewhere and not leads_to(self._tree, link, opened.found.st_ino):
+            return  # a dead letter, not one that was redriven to this queue
         try:
             self._copy.link(path, link)
         except FileExistsError:
@@ -295,20 +332,23 @@ class InUse:
             self._take_out(message.queue, path)
             return
         for place in self._standing(message.queue, older.name):
-            self._take_out(message.queue, place)
+            self._displace(message.queue, place)
         self._copy.remove(link)
         self._copy.link(path, link)
 
     def _forget_homeless(self) -> None:
         """Take out messages of queues that were deleted, which removes their messages too."""
-        for path, inode in self._homeless:
+        homeless, self._homeless = self._homeless, []
+        for path, inode in homeless:
             found = self._tree.stat(path)
             parts = split_entry(path.rpartition("/")[2])
-            if parts is None or (found is not None and found.st_ino == inode):
+            if parts is None:
                 continue
-            if parts[0] not in self._small.queues:
+            if found is not None and found.st_ino == inode:
+                self._homeless.append((path, inode))
+            elif parts[0] not in self._small.queues:
                 for place in self._standing(*parts):
-                    self._take_out(parts[0], place)
+                    self._displace(parts[0], place)
 
 
 def _places(queue: str, message_id: str) -> tuple[str, ...]:

@@ -80,16 +80,34 @@ class OfLogs:
         disk = Disk(self._tree, name, time.time)
         before, _ = self._end(disk, uuid)
         copied = self._take_pieces(disk, uuid, before[:-1], set())
-        self._source.take_folder(f"{folder}/{WRITERS}")
         for channel in self._tree.folders(f"{folder}/{CHANNELS}"):
             self._take_channel(disk, channel)
-        pieces, end = self._end(disk, uuid)
+        pieces, end = self._end_with_writers(disk, uuid)
         self._take_pieces(disk, uuid, pieces, copied)
         self._source.take(f"{folder}/{LOG_FILE}")
         if end is not None:
             like = os.stat(f"{folder}/{LOG_FILE}", dir_fd=self._tree.fd, follow_symlinks=False)
             self._copy.write(f"{folder}/{SEGMENTS}/.sync", encode_checkpoint(end), like)
         return not before or before[-1].number in copied
+
+    def _end_with_writers(self, disk: Disk, uuid: str) -> tuple[list[Piece], End | None]:
+        """The end of the log, when the copied notes of numbered batches were in force.
+
+        With an older note a batch would be published again, with a later one it would be missed.
+        """
+        folder = f"{disk.folder}/{WRITERS}"
+        for _ in range(_TRIES):
+            noted = self._versions(folder)
+            pieces, end = self._end(disk, uuid)
+            self._source.take_folder(folder)
+            if self._versions(folder) == noted:
+                return pieces, end
+            self._copy.unmake(folder)
+        raise Unavailable(f"{folder} changes faster than it can be copied: try again later")
+
+    def _versions(self, folder: str) -> set[tuple[str, int, int]]:
+        found = ((name, self._tree.look(f"{folder}/{name}")) for name in self._tree.names(folder))
+        return {(name, at.st_ino, at.st_ctime_ns) for name, at in found if at and name[0] != "."}
 
     # -- segments --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from ..errors import Unavailable
 from ..layout import documents
 from ..layout.transitions import CONFIG, CONSUMERS, IDS, MOVES, QUEUES, SCHEDULES, STAGING, TOPICS
+from ..moves.order import FOUND, STOP
 from ..records.secret import is_secret
 from ..schedules.schedule_files import DONE, OPEN, Marker, is_schedule
 from ..staging.forward import load
@@ -43,7 +44,7 @@ class SmallFiles:
     def take(self) -> None:
         """Copy all of them but the queues and jobs."""
         self._source.take_folder(TOPICS, deep=True)
-        self._source.take_folder(MOVES)
+        self._moves()
         self._source.take_folder(CONSUMERS, deep=True)
         for name in self._tree.names(CONFIG):
             if is_secret(name):
@@ -84,6 +85,16 @@ class SmallFiles:
         found = self._tree.stat(path)
         return found if found is not None and stat.S_ISDIR(found.st_mode) else None
 
+    # -- moves -----------------------------------------------------------------------------------
+
+    def _moves(self) -> None:
+        """Copy moves: what belongs to an order after it, and the outcome last, as it is written
+        before those are unlinked."""
+        for suffix in (OPEN, STOP, FOUND, DONE):
+            for name in self._tree.names(MOVES):
+                if name[0] != "." and name.endswith(suffix):
+                    self._source.take(f"{MOVES}/{name}")
+
     # -- jobs ------------------------------------------------------------------------------------
 
     def take_jobs(self, watch: Callable[[str], None]) -> None:
@@ -96,8 +107,6 @@ class SmallFiles:
             job = job_of(name) if name[0] != "." else None
             found = self._folder(folder) if job is not None else None
             if job is None or found is None:
-                if name[0] != "." and name.endswith(".json"):
-                    self._source.take(folder)
                 continue
             manifest = load(self._tree, job)
             self._copy.make(folder, found)
@@ -109,6 +118,10 @@ class SmallFiles:
                 self._copy.make(path, found)
                 watch(path)
                 self.parts.append(path)
+        # Last: a job that has just gone forward is noted as done.
+        for name in self._tree.names(STAGING):
+            if name[0] != "." and name.endswith(".json"):
+                self._source.take(f"{STAGING}/{name}")
 
     # -- schedules -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..context import Context
@@ -23,7 +24,7 @@ from ..layout.transitions import CONSUMERS, QUEUES, REMOVED
 from ..layout.tree import Tree
 from ..verbs.removal import dirty_of
 from ..verbs.remove_known import remove_known
-from .claims import Claimed
+from .claims import Claimed, Renewals
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
 
 _RETRY_S = 0.05
@@ -133,7 +134,7 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
     removed = 0
     faults: list[OSError | FsmqError] = []
     for queue, claims in batch.claims.items():
-        removed += _remove(context, queue, claims, faults)
+        removed += _remove(context, queue, claims, batch.renewals, faults)
     if faults:
         raise faults[0]
     tree.unlink(path_of(tree, name, batch.name, DONE))
@@ -143,7 +144,11 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
 
 
 def _remove(
-    context: Context, queue: str, claims: Sequence[Claimed], faults: list[OSError | FsmqError]
+    context: Context,
+    queue: str,
+    claims: Sequence[Claimed],
+    renewals: Renewals,
+    faults: list[OSError | FsmqError],
 ) -> int:
     """Remove the messages of claims durably; how many. A failure does not stop the others."""
     tree = context.tree
@@ -151,7 +156,7 @@ def _remove(
     removed: list[str] = []
     for claim in claims:
         try:
-            if remove_known(context, queue, claim.id, claim.is_file):
+            if remove_known(context, queue, claim.id, partial(claim.is_done, renewals=renewals)):
                 removed.append(claim.id)
         except (OSError, FsmqError) as error:
             faults.append(error)

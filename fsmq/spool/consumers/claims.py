@@ -63,6 +63,19 @@ class Claimed(NamedTuple):
         count = context.stamps.deliveries(self.id, found.st_mtime_ns)
         return found.st_size == self.size and count >= self.deliveries
 
+    def is_done(self, context: Context, fd: int, found: os.stat_result, renewals: Renewals) -> bool:
+        """Whether an open file is the message of this claim, which is committed.
+
+        In a copied tree nothing may have claimed it since: its id can have been used again. Raises
+        OSError.
+        """
+        if not self.is_file(context, fd, found):
+            return False
+        if self.identity is not None or not context.keeps_inodes:
+            return True
+        stamp = context.stamps.decode(self.id, found.st_mtime_ns)
+        return stamp is not None and stamp.deadline_ms in (self.deadline_ms, *renewals)
+
     def is_held(
         self, context: Context, fd: int, found: os.stat_result, renewals: Renewals = ()
     ) -> bool:
