@@ -139,13 +139,12 @@ class Models:
         fact.waits = False
 
     def put_off(self, name: str, message_id: str, delay: float) -> None:
-        """Release with a delay: the claim ends, and so do its digits, unless it is a backoff."""
+        """Release with a delay: the claim ends, and the message waits as for a backoff."""
         fact, deadline = self.queues[name].messages[message_id], self.deadline(delay)
-        backs_off = self.queues[name].retry_backoff is not None or fact.waits
-        if fact.deliveries and fact.deadline is not None and backs_off:
+        if fact.deliveries and fact.deadline is not None:
             fact.deadline, fact.waits = _alike(fact.deadline, deadline), True
         else:
-            fact.deadline = _apart(fact.deadline, deadline) if fact.deliveries else deadline
+            fact.deadline = deadline
 
     def end(self, name: str, message_id: str) -> None:
         """A claim or a delay ends, and the message is not buried: it waits, or is ready."""

@@ -66,6 +66,13 @@ def test_the_wait_is_shorter_at_random() -> None:
     assert backoff_s(settings.changed({"retry_factor": 100.0}), 99) <= settings.retry_most
 
 
+def test_after_the_last_delivery_a_release_with_a_delay_buries_at_once(retried: Queue) -> None:
+    retried.configure(max_deliveries=1, dead_letter_queue="dead")
+    [message] = retried.claim()
+    message.release(60.0)
+    assert [one.id for one in retried.spool.queue("dead").peek()] == [message.id]
+
+
 def test_a_release_with_a_delay_waits_that_long_and_no_longer(retried: Queue, clock: Clock) -> None:
     retried.claim()[0].release(3)
     assert states(retried) == {"delayed": 1}

@@ -308,17 +308,18 @@ class SpoolMachine(RuleBasedStateMachine):
         if fact is None or fact.state is not DELAY:
             with pytest.raises(NoSuchMessage):
                 queue.release(message_id, delay)
-        elif delay:
-            queue.release(message_id, delay)
-            self.models.put_off(name, message_id, delay)
-        elif not self.model(name).is_used_up(fact):
-            queue.release(message_id)
-            self.models.end(name, message_id)
-        elif self.models.bury(name, message_id):
-            queue.release(message_id)
-        else:
+        elif self.model(name).is_used_up(fact):
+            if self.models.bury(name, message_id):
+                queue.release(message_id, delay)
+                return
             with pytest.raises(Unavailable):
-                queue.release(message_id)
+                queue.release(message_id, delay)
+        else:
+            queue.release(message_id, delay)
+            if delay:
+                self.models.put_off(name, message_id, delay)
+            else:
+                self.models.end(name, message_id)
 
     @rule(name=existing, which=which, priority=st.sampled_from([0, 1, 99]))
     def set_priority(self, name: str, which: int, priority: int) -> None:
@@ -364,10 +365,12 @@ class SpoolMachine(RuleBasedStateMachine):
         elif how == "renew":
             renewed = self.models.take(name, message_id, 9.75).deadline
             assert queue.renew(message_id, 9.75, claim=claim) == renewed
+        elif self.model(name).is_used_up(fact):
+            return  # `release` above tries that
         elif how == "back off":
             queue.release(message_id, 2, claim=claim)
             self.models.put_off(name, message_id, 2)
-        elif not self.model(name).is_used_up(fact):
+        else:
             queue.release(message_id, claim=claim)
             self.models.end(name, message_id)
 
