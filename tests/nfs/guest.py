@@ -58,7 +58,15 @@ def main(rounds: int, options: str, seed: int, lives: int) -> None:
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
         findings = _step_by_step(export, hosts.others, mounted, lives)
         print(f"steps until {time.monotonic() - began:.0f} s", flush=True)
-        hosts = TwoHosts(places, programs_of, export, folder, inspector, seed=seed)
+        hosts = TwoHosts(
+            places,
+            programs_of,
+            export,
+            folder,
+            inspector,
+            keeps_reasons="vers=3" not in options,
+            seed=seed,
+        )
         began = time.monotonic()
         try:
             results = hosts.run(rounds)

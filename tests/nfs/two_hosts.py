@@ -30,6 +30,7 @@ class TwoHosts(TwoSuites):
     """Rounds on an export that each host has mounted at ``folder``.
 
     inspector: programs of the server itself, on its own disk, which look at the end.
+    keeps_reasons: whether files have attributes on that version of NFS.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class TwoHosts(TwoSuites):
         folder: Path,
         inspector: Daemons,
         *,
+        keeps_reasons: bool,
         seed: object,
     ) -> None:
         super().__init__(programs_of, folder, processes=1, seed=seed, pauses=_PAUSES)
@@ -48,6 +50,7 @@ class TwoHosts(TwoSuites):
         self._places = hosts
         self._export = export
         self._inspector = inspector
+        self._keeps_reasons = keeps_reasons
 
     def _http(self, node: str) -> OverHttp:
         """A connection, made while this thread is in that host's network."""

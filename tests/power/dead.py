@@ -38,7 +38,13 @@ class Place(NamedTuple):
 
 
 class DeadHistory:
-    """The operations of one round on dead letters. Parameters: as of `DedupHistory`."""
+    """The operations of one round on dead letters. Parameters: as of `DedupHistory`.
+
+    keeps_reasons: whether the filesystem keeps why a message was buried; without attributes of
+        files, as on NFS 3, it does not.
+    """
+
+    keeps_reasons = True
 
     def __init__(
         self,
@@ -100,6 +106,8 @@ class DeadHistory:
                 found.setdefault(key, []).append(place)
         for key, may in self._may.items():
             places: Sequence[Place | None] = found.get(key) or [None]
+            if not self.keeps_reasons:
+                may = {place and place._replace(reason=None) for place in may}
             if len(places) > 1:
                 self._find("duplicated", self._story(key, places))
             elif places[0] not in may:

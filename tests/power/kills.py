@@ -41,6 +41,8 @@ class TwoSuites:
     acknowledged before the end.
     """
 
+    _keeps_reasons = True  # the filesystem, those of burials
+
     def __init__(
         self,
         programs_of: Mapping[str, Programs],
@@ -160,6 +162,7 @@ class TwoSuites:
         history = History(ops, _NEVER, set(), restarts=self._restarts)
         history.check_load()
         inspection = Inspection(history, *self._inspected())
+        inspection.dead.keeps_reasons = self._keeps_reasons
         visibilities: dict[str, set[float]] = {}
         history.visibilities(visibilities)
         inspection.run(history.queues(self._queues), visibilities)
