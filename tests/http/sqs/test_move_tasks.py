@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from tests.harness.suite import Suite, eventually
 from tests.http.sqs.clients import JSON, QUERY, client
 from tests.http.sqs.test_boto3 import arn_of, create, receive
+
+_NUMBERS = count()
 
 
 @pytest.fixture(params=[JSON, QUERY])
@@ -88,3 +91,17 @@ def test_what_is_no_task(sqs: Any) -> None:
     with pytest.raises(sqs.exceptions.ClientError, match="TaskHandle is invalid"):
         sqs.cancel_message_move_task(TaskHandle="x")
     assert not sqs.list_message_move_tasks(SourceArn=arn).get("Results")
+
+
+def test_into_another_fifo_queue_nothing_moves(sqs: Any) -> None:
+    name = f"moved-{next(_NUMBERS)}"
+    urls = [
+        sqs.create_queue(QueueName=f"{name}-{n}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        for n in range(3)
+    ]
+    dead, home, other = (arn_of(sqs, url) for url in urls)
+    policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})
+    sqs.set_queue_attributes(QueueUrl=urls[1], Attributes={"RedrivePolicy": policy})
+    with pytest.raises(sqs.exceptions.ClientError, match=r"DestinationArn .*is a fifo queue"):
+        sqs.start_message_move_task(SourceArn=dead, DestinationArn=other)
+    assert sqs.start_message_move_task(SourceArn=dead, DestinationArn=home)["TaskHandle"]

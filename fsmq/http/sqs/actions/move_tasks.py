@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from functools import partial
 
-from fsmq.spool.errors import as_unavailable
+from fsmq.spool.errors import InvalidValue, as_unavailable
 from fsmq.spool.inspection import MAX_LISTED, Move, latest
 from fsmq.spool.on_disk import created_ms
 
@@ -64,7 +64,12 @@ class MoveTasks(Actions):
         if target == source:
             raise invalid("DestinationArn", ask.get("DestinationArn"), "It is the source.")
         by = rate and float(rate)
-        move = await self._service.moves.redrive(source, target, by, homes=allowed)
+        try:
+            move = await self._service.moves.redrive(source, target, by, homes=allowed)
+        except InvalidValue as error:
+            if error.field != "to":
+                raise
+            raise invalid("DestinationArn", ask.get("DestinationArn"), error.problem) from None
         return {"TaskHandle": _handle(move.ref, ask.members["SourceArn"])}
 
     async def list_tasks(self, ask: Ask) -> Result:
