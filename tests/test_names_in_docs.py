@@ -54,7 +54,6 @@ OTHERS_OPTIONS = {
     "--modify-window",
     "--now",
     "--restart",
-    "--rm",
     "--stop-timeout",
     "--xattrs",
 }

@@ -48,7 +48,12 @@ _BATCH = 250
 @click.option("--delay", type=SPAN, help="How long to hide it first.  [the queue's default_delay]")
 @priority_option
 @ttl_option
-@click.option("--id", "own_id", metavar="ID", help="An id of your own: a second put of it fails.")
+@click.option(
+    "--id",
+    "own_id",
+    metavar="ID",
+    help="An id of your own: a second put of it with the same priority and ttl fails.",
+)
 @group_option
 @dedup_id_option
 @content_type_option
