@@ -35,6 +35,7 @@ SENT_PLAIN = {
     "test_purge",  # a name that is typed
     "test_a_topic",  # two forms of one page
     "test_a_schedule",  # forms in rows
+    "test_a_schedule_is_changed_and_never_replaced_by_a_new_one",  # a link in a form
     "test_a_channel",  # forms in rows, and questions
     "test_a_form_keeps_what_was_typed",
     "test_a_question_keeps_what_was_typed",
@@ -354,6 +355,40 @@ def test_a_pause_ends_in_the_zone_of_the_reader(
     assert tab.page.locator("[aria-invalid], .problem").count() == 0
     tab.page.locator("#pause-for button").click()
     did(tab, "The pause has a new end")
+
+
+def test_a_schedule_is_changed_and_never_replaced_by_a_new_one(
+    tab: Tab, suite: Suite, api: Api, queue: str
+) -> None:
+    name, body = f"nightly-{queue}"[:60], "first\nsecond "
+    with Spool(suite.root, sync="none") as spool:
+        schedule = spool.schedule(name)
+        schedule.define(NEVER, queue, body, delay=7, paused=True, attributes={"tenant": "7"})
+        tab.open("schedules/new")
+        values = {"name": name, "cron": "0 4 29 2 *", "queue": queue, "body": "other"}
+        for field, value in values.items():
+            tab.page.fill(f"#new [name={field}]", value)
+        tab.click("Define schedule")
+        refused(tab, "name", name, "there is a schedule of this name; change it")
+        assert {one: tab.page.input_value(f"#new [name={one}]") for one in values} == values
+        assert schedule.state().settings.body == body.encode()
+        tab.click(f"Change {name}")
+        tab.page.locator("h1", has_text=f"Change {name}").wait_for()
+        assert tab.page.input_value("[name=body]") == body
+        tab.page.fill("#new [name=cron]", "61 4 29 2 *")
+        tab.click("Change schedule")
+        refused(tab, "cron", "61 4 29 2 *", "61")
+        tab.page.fill("#new [name=cron]", "0 4 29 2 *")
+        tab.click("Change schedule")
+        did(tab, "The schedule was changed")
+        now = schedule.state().settings
+        assert (now.cron, now.body, now.delay, now.paused) == (
+            "0 4 29 2 *", body.encode(), 7, True,
+        )  # fmt: skip
+        assert now.attributes == {"tenant": "7"}
+        schedule.delete()
+    tab.open("work")
+    tab.sees(f"schedules/{name} → {queue}")
 
 
 def test_a_schedule_without_its_queue_asks_in_a_dialog(
