@@ -38,6 +38,7 @@ SENT_PLAIN = {
     "test_a_schedule_is_changed_and_never_replaced_by_a_new_one",  # a link in a form
     "test_a_channel",  # forms in rows, and questions
     "test_a_form_keeps_what_was_typed",
+    "test_what_a_change_of_settings_would_refuse_is_not_asked",
     "test_a_question_keeps_what_was_typed",
 }
 
@@ -429,6 +430,82 @@ def test_a_setting_that_cannot_be_is_refused_in_words(tab: Tab, api: Api, queue:
     tab.click("Show the changes")
     refused(tab, "visibility_timeout", "often", "0 seconds to 7 days")
     assert api.look(queue)["settings"]["visibility_timeout"] == 30
+
+
+def test_what_a_change_of_settings_would_refuse_is_not_asked(
+    tab: Tab, api: Api, queue: str
+) -> None:
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=max_deliveries]", "5")
+    tab.page.fill("[name=dead_letter_queue]", queue)
+    tab.click("Show the changes")
+    refused(tab, "dead_letter_queue", queue, "is the queue itself")
+    assert api.look(queue)["settings"]["dead_letter_queue"] is None
+
+
+def test_what_a_change_of_a_channel_would_refuse_is_not_asked(
+    tab: Tab, queue: str, log: Log
+) -> None:
+    with Spool(log.spool.context.tree.root, sync="none") as spool:
+        spool.create_queue(f"{queue}.fifo", fifo=True)
+    tab.open(f"logs/{log.name}/c/stuck/settings")
+    tab.page.fill("[name=dead_letter_queue]", f"{queue}.fifo")
+    tab.click("Show the changes")
+    refused(tab, "dead_letter_queue", f"{queue}.fifo", "is a fifo queue")
+
+
+# What may answer instead of a page: the API, a proxy, nothing that says why.
+ERRORS = {
+    "a problem": (503, "application/problem+json", '{"title": "Busy", "detail": "try later"}'),
+    "a page of a proxy": (502, "text/html", "<h1>Bad</h1><p>try later</p>"),
+    "a text": (500, "text/plain", "try later"),
+    "bad JSON": (500, "application/json", "{try later"),
+    "nothing": (500, "text/plain", ""),
+    "a form": (400, "text/html", "<main><form id=x><b class=problem>try later</b></form></main>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_any_error_is_told(
+    open_tab: OpenTab, suite: Suite, queue: str, error: str, is_asked: bool
+) -> None:
+    tab = open_tab(suite)
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=visibility_timeout]", "1m")
+    if is_asked:
+        tab.click("Show the changes")
+        question(tab)
+    status, kind, body = ERRORS[error]
+
+    def answer(route: Any) -> None:
+        if route.request.method == "POST":
+            route.fulfill(status=status, content_type=kind, body=body)
+        else:
+            route.continue_()
+
+    tab.page.route("**/q/*", answer)
+    tab.click("Change settings" if is_asked else "Show the changes")
+    told = tab.page.locator("dialog[open] #question", has_text="It could not be done")
+    told.wait_for()
+    assert (str(status) if error == "nothing" else "try later") in told.inner_text()
+    refuse(tab)
+    assert tab.page.input_value("[name=visibility_timeout]") == "1m"
+
+
+def test_a_form_that_is_refused_after_its_question_comes_again(
+    open_tab: OpenTab, suite: Suite, api: Api, queue: str
+) -> None:
+    tab = open_tab(suite)
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=max_deliveries]", "5")
+    tab.page.fill("[name=dead_letter_queue]", f"{queue}.dead")
+    tab.click("Show the changes")
+    value = question(tab).locator("[name=dead_letter_queue]")
+    value.evaluate("(field, queue) => { field.value = queue; }", queue)
+    agree(tab)
+    refused(tab, "dead_letter_queue", queue, "is the queue itself")
+    assert not tab.page.locator("dialog[open]").count()
 
 
 def test_purge(tab: Tab, api: Api, queue: str) -> None:
