@@ -130,7 +130,7 @@ def test_an_own_id_is_found_in_every_state_whatever_else_its_name_tells(
 def test_all_messages_of_an_own_id_are_found(spool: Spool) -> None:
     for queue in ("jobs", "others"):
         spool.create_queue(queue)
-    for queue, priority in (("jobs", 0), ("jobs", 3), ("jobs", 5), ("others", 3)):
+    for queue, priority in (("jobs", 3), ("jobs", 5), ("jobs", 0), ("others", 3)):
         spool.queue(queue).put(b"x", id="order-4711", priority=priority)
     found = [(place.queue, place.id) for place in spool.find("order-4711")]
     assert found == [
