@@ -513,7 +513,12 @@ def test_purge(tab: Tab, api: Api, queue: str) -> None:
     tab.open(f"q/{queue}/settings")
     tab.click("Purge")
     agree(tab, typed=f"{queue}x")
-    tab.sees("That is not its name. Nothing was done.")
+    refused(tab, "typed", f"{queue}x", "That is not its name. Nothing was done.")
+    box = tab.page.locator("[name=typed]").bounding_box()
+    told = tab.page.locator("#q-typed-problem").bounding_box()
+    assert box is not None
+    assert told is not None
+    assert told["y"] >= box["y"] + box["height"]  # its border does not cross the text
     eventually(lambda: api.counts(queue) == {"ready": 1})
     agree(tab, typed=queue)
     did(tab, "Purged: about 1")
