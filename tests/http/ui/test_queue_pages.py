@@ -148,6 +148,18 @@ def test_what_is_looked_for_may_be_gone_or_a_topic(api: Api, queue: str) -> None
     assert f"topics/{queue}.news" in page(api, f"?find={queue}.n")
 
 
+def test_a_message_of_a_paused_queue_says_so(api: Api, queue: str) -> None:
+    message = api.put(queue)
+    path = f"q/{queue}/m/{message}"
+    assert "is paused" not in page(api, path)
+    api.change(queue, paused=True)
+    assert f"{queue} is paused until resumed" in page(api, path)
+    api.change(queue, paused="2099-01-31T12:00:00Z")
+    told = page(api, path)
+    assert f"{queue} is paused until <time" in told
+    assert "2099-01-31" in told
+
+
 def sought(api: Api, text: str, sign: str) -> str:
     """What a search tells, once it has a text; the page of a message that is gone is an error."""
 

@@ -87,13 +87,15 @@ class MessagePages:
         filed = None
         if message is not None:
             filed = await request.service.inspector.filed(queue, message.id, message.state)
+        settings = await request.service.in_thread(request.spool.settings, queue)
         values = {
             "queue": queue,
             "id": message_id,
             "filed": filed,
             "message": message,
             "place": None if message is None else _place(message),
-            "settings": await request.service.in_thread(request.spool.settings, queue),
+            "settings": settings,
+            "pause": settings.pause_at(request.now),
             "body": b"" if message is None else message.body[:BODY_BYTES],
             "is_cut": message is not None and len(message.body) > BODY_BYTES,
             "steps": (shown := _shown(steps, message, request.now)),
