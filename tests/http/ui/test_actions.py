@@ -392,6 +392,31 @@ def test_a_schedule_is_changed_and_never_replaced_by_a_new_one(
     tab.sees(f"schedules/{name} → {queue}")
 
 
+@pytest.mark.parametrize("width", [390, 800, 1000, 1280])
+def test_a_time_zone_stays_in_one_line(
+    open_tab: OpenTab, suite: Suite, queue: str, width: int
+) -> None:
+    tab = open_tab(suite)
+    size = tab.page.viewport_size
+    with Spool(suite.root, sync="none") as spool:
+        spool.schedule(f"zone-{width}").define("30 3 * * *", queue, timezone="Europe/Berlin")
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tab.open("schedules")
+        lines = """cells => cells.map(cell => {
+            const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            while (!texts.nextNode().data.includes("Europe/Berlin")) {}
+            const range = new Range();
+            const at = texts.currentNode.data.indexOf("Europe/Berlin");
+            range.setStart(texts.currentNode, at);
+            range.setEnd(texts.currentNode, at + "Europe/Berlin".length);
+            return range.getClientRects().length;
+        })"""
+        row = tab.page.locator("tr", has_text=f"zone-{width}")
+        assert row.locator("[data-l=When], [data-l=Next]").evaluate_all(lines) == [1, 1]
+        spool.schedule(f"zone-{width}").delete()
+    tab.page.set_viewport_size(size)
+
+
 def test_a_schedule_without_its_queue_asks_in_a_dialog(
     open_tab: OpenTab, suite: Suite, queue: str
 ) -> None:
