@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -25,9 +26,16 @@ from fsmq.cli.params import (
     ttl_option,
 )
 from fsmq.cli.place.place import Place, Root, at_option, open_place
+from fsmq.spool.errors import NoSuchSchedule
 from fsmq.spool.fsck import printable
 from fsmq.spool.records.reports import reports_of
-from fsmq.spool.schedules.schedule_settings import SETTINGS, CatchUp, ScheduleState, shown
+from fsmq.spool.schedules.schedule_settings import (
+    SETTINGS,
+    CatchUp,
+    ScheduleSettings,
+    ScheduleState,
+    shown,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 _schedule_argument = click.argument("schedule", type=SCHEDULE)
@@ -75,11 +83,12 @@ def create(
     pairs: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Create or replace a schedule: what is put into QUEUE, and when.
+    """Create a schedule, or replace the one of this name: what is put into QUEUE, and when.
 
     CRON has five fields: minute, hour, day of month, month, day of week; a sixth in front is the
     second. Also @hourly, @daily, @weekly, @monthly, @yearly, and @every 5m. The message is FILE,
-    --body or empty.
+    --body or empty. The settings of a schedule that is replaced are printed on stderr, or with
+    --json as "replaced".
 
     \b
     Examples:
@@ -89,6 +98,7 @@ def create(
     content = body_of("" if body is None and file is None else body, file)
     with open_place(at) as place:
         named = place.schedule(schedule)
+        before = _settings_of(named)
         created = named.define(
             cron,
             queue,
@@ -103,9 +113,13 @@ def create(
             attributes=attributes_of(pairs),
         )
         state = named.state()
+    replaced = {} if created or before == state.settings else _replaced(before)
     if as_json:
-        output.document({**_described(state), "created": created})
-    elif state.problem is not None:
+        output.document({**_described(state), "created": created, **replaced})
+        return
+    for was in replaced.values():
+        report(f"replaced the schedule {schedule}, which was: {json.dumps(was)}")
+    if state.problem is not None:
         report(f"{schedule} puts nothing yet: {state.problem}")
 
 
@@ -228,6 +242,19 @@ def delete(schedule: str, at: str | None, as_json: bool) -> None:
         place.schedule(schedule).delete()
     if as_json:
         output.document({"schedule": schedule, "deleted": True})
+
+
+def _settings_of(schedule: Any) -> ScheduleSettings | None:
+    """The settings of a schedule; None if there is none, or its file cannot be read."""
+    try:
+        state: ScheduleState = schedule.state()
+    except NoSuchSchedule:
+        return None
+    return state.settings
+
+
+def _replaced(settings: ScheduleSettings | None) -> dict[str, Any]:
+    return {} if settings is None else {"replaced": settings.as_json()}
 
 
 def _has_mover(place: Place) -> bool:

@@ -14,6 +14,7 @@ from .probe.room import Left, left
 from .probe.scratch import try_to_store
 from .records import peers
 from .records.acts import Act, Acts
+from .records.gone import LastPlaces, last_places
 from .records.history import EVERY_S as HISTORY_EVERY_S
 from .records.history import HISTORY_S, MAX_STEP_S, Figures, Moment, Recorder, read_history, step_of
 from .records.hour_totals import Happened, HourTotals
@@ -26,7 +27,7 @@ from .records.reports import EVERY_S as REPORTS_EVERY_S
 from .records.reports import Report, Reports
 from .views import browse
 from .views.counts import Overview
-from .views.places import Filed, Place, filed, place_of, places
+from .views.places import Filed, Place, filed, known_as, place_of, places
 from .views.reading import MAX_ANSWER_BYTES
 from .views.wanted import MAX_ATTRIBUTES, MAX_TEXT_BYTES, Found, Wanted, wanted
 
@@ -52,6 +53,7 @@ __all__ = [
     "Happened",
     "Health",
     "HourTotals",
+    "LastPlaces",
     "Left",
     "LifeReader",
     "LifeStep",
@@ -72,6 +74,8 @@ __all__ = [
     "examine",
     "filed",
     "holders",
+    "known_as",
+    "last_places",
     "latest",
     "left",
     "life_in_order",

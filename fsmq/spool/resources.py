@@ -10,6 +10,7 @@ from .layout.topics.deliveries import REDRIVE, Delivery
 from .layout.topics.filters import MAX_FILTER_BYTES, Filter
 from .layout.topics.policies import SCOPES, Candidates, Policy, Scope, as_number, listed
 from .layout.topics.topics import Subscription, as_json, log_of, subscriber_of, work_of
+from .log.consuming.burial import check_dead_letters
 from .log.log_places import From, place_in
 from .log.log_settings import CHANNEL_SETTINGS, LOG_SETTINGS, ChannelSettings, LogSettings
 from .log.ranges import Range, ranges_of
@@ -23,6 +24,7 @@ from .schedules.schedule_settings import (
     ScheduleSettings,
     check_schedule,
 )
+from .verbs.queues.creation import changed
 
 __all__ = [
     "CHANNEL_SETTINGS",
@@ -56,6 +58,8 @@ __all__ = [
     "Texts",
     "as_json",
     "as_number",
+    "changed",
+    "check_dead_letters",
     "check_schedule",
     "checked",
     "listed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_schedules(fsmq: Command, tmp_path: Path) -> None:
     assert fsmq.json("schedule", "list")["schedules"][0]["problem"] is None
     assert fsmq.json("schedule", "delete", "nightly") == {"schedule": "nightly", "deleted": True}
     assert fsmq.out("schedule", "list") == ""
+
+
+def test_what_is_replaced_is_said(fsmq: Command) -> None:
+    line = ("schedule", "create", "replaced", "@daily", "jobs", "--body", "first")
+    assert fsmq(*line).stderr == b""
+    assert fsmq(*line).stderr == b""  # the same once more loses nothing
+    told = fsmq("schedule", "create", "replaced", "@hourly", "jobs").stderr.decode()
+    assert told.startswith("fsmq: replaced the schedule replaced, which was: ")
+    was = json.loads(told.partition("which was: ")[2])
+    assert (was["cron"], was["body"]) == ("@daily", "first")
+    again = fsmq.json(*line)
+    assert (again["created"], again["replaced"]["cron"]) == (False, "@hourly")
+    assert "replaced" not in fsmq.json(*line)
+    fsmq("schedule", "delete", "replaced")
 
 
 def test_errors(fsmq: Command) -> None:

@@ -113,9 +113,10 @@ def test_an_own_id_is_found_in_every_state_whatever_else_its_name_tells(
     jobs.put(b"x", id="order-18", delay=60, priority=7)
     spool.create_queue("others")
     spool.queue("others").put(b"x", id="order-1", ttl=60)
-    [one] = spool.find("order-17")
-    assert one.id.startswith("p02.@order-17@")
-    assert one.state == "ready"
+    first, second = spool.find("order-17")
+    assert first.id.startswith("p02.@order-17@")
+    assert second.id.startswith("p07.@order-17@")
+    assert (first.state, second.state) == ("ready", "ready")
     claimed = jobs.claim(2)
     assert {place.state for place in spool.find("order-17")} == {"in_flight"}
     claimed[0].ack()
@@ -124,6 +125,21 @@ def test_an_own_id_is_found_in_every_state_whatever_else_its_name_tells(
     assert [place.state for place in spool.find("order-18")] == ["delayed"]
     assert [place.queue for place in spool.find("order-1")] == ["others"]
     assert spool.find("order-") == []
+
+
+def test_all_messages_of_an_own_id_are_found(spool: Spool) -> None:
+    for queue in ("jobs", "others"):
+        spool.create_queue(queue)
+    for queue, priority in (("jobs", 3), ("jobs", 5), ("jobs", 0), ("others", 3)):
+        spool.queue(queue).put(b"x", id="order-4711", priority=priority)
+    found = [(place.queue, place.id) for place in spool.find("order-4711")]
+    assert found == [
+        ("jobs", "order-4711"),
+        ("jobs", "p03.@order-4711@"),
+        ("jobs", "p05.@order-4711@"),
+        ("others", "p03.@order-4711@"),
+    ]
+    assert [place.id for place in spool.find("p03.@order-4711@")] == ["p03.@order-4711@"] * 2
 
 
 def test_find_and_peek_read_nothing_outside_of_their_queue(

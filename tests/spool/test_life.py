@@ -15,8 +15,10 @@ from fsmq import InvalidValue
 from fsmq.spool import Spool
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.records import life
+from fsmq.spool.records.gone import last_places
 from fsmq.spool.records.life import LifeReader, LifeStep
 from fsmq.spool.records.life_words import details, gap, label, span
+from fsmq.spool.views.places import known_as
 
 NOW_MS = 1_795_277_400_000
 
@@ -268,3 +270,20 @@ def test_only_what_came_a_moment_before_comes_behind_the_acceptance(
     )
     book.segment(200, step(200, "accepted", message_id))
     assert [e for _, e in book.life(message_id)] == ["claimed", "moved", "accepted"]
+
+
+def test_the_last_places_of_an_own_id_are_found(book: Book) -> None:
+    moved = {"from": "jobs", "was": "p03.@order-1@.h"}
+    book.segment(0, step(0, "accepted", "p03.@order-1@.h"), step(1, "accepted", "order-1"))
+    book.segment(10, step(10, "removed", "order-1"), step(11, "accepted", "p03.@order-11@"))
+    book.segment(20, step(20, "moved", "order-1", "there", **moved))
+    tree = book.spool.tree
+    everywhere = last_places(tree, "order-1", known_as("order-1"), 60)
+    assert everywhere == ([("jobs", "order-1"), ("there", "order-1")], None)
+    whole = last_places(tree, "p03.@order-1@.h", ["p03.@order-1@.h"], 60)
+    assert whole.names == [("there", "order-1")]
+    assert last_places(tree, "order-", known_as("order-"), 60).names == []
+    # Without time only the newest segment is read.
+    newest, since = last_places(tree, "order-1", known_as("order-1"), 0)
+    assert newest == [("there", "order-1")]
+    assert since is not None

@@ -95,8 +95,8 @@ class Question:
 class Done(NamedTuple):
     """The outcome of an action: its word in `NOTICES`, how many it was done to, and the next page.
 
-    of: the data needed to undo it, if that is possible. to: a queue that got messages. until: when
-    a pause ends.
+    of: the data needed to undo it, if that is possible. to: a queue that got messages, or that of a
+    schedule. until: when a pause ends.
     """
 
     word: str
@@ -141,10 +141,12 @@ class Actions:
         actions: Mapping[str, Action],
         queue: str,
         right_on: str | None = None,
+        noted: str = "",
     ) -> StreamResponse:
         """Carry out the action of a form, or ask first.
 
-        right_on: on what the right is needed, if not on the queue.
+        right_on: on what the right is needed, if not on the queue. noted: what it is done to, if
+        that is neither.
 
         Raises what the action raises.
         """
@@ -171,7 +173,7 @@ class Actions:
             return await request.page(*await action.form(request))
         if not isinstance(done, Done):
             return done
-        await self._note(request, name, queue, right_on, done)
+        await self._note(request, name, queue, noted or right_on, done)
         return request.go(request.with_notice(done.place, done.word, done.number, done.of))
 
     async def _done_or_question(
@@ -195,12 +197,10 @@ class Actions:
             request.problem = error
             return await self._ask(request, form, question)
 
-    async def _note(
-        self, request: PageRequest, name: str, queue: str, right_on: str, done: Done
-    ) -> None:
+    async def _note(self, request: PageRequest, name: str, queue: str, on: str, done: Done) -> None:
         key = request.identity.name
         at_ms = int(time.time() * 1000)
-        act = Act(at_ms, key, name, right_on, done.to, done.number, done.until)
+        act = Act(at_ms, key, name, on, done.to, done.number, done.until)
         self.last.append(act)
         journal = request.spool.context.journal
         journal.note_act(act)

@@ -32,6 +32,7 @@ NOTICES: Mapping[str, str] = {
     "redriven": "Redriven: {n}.",
     "redriving": "The redrive goes on in the background.",
     "released": "Released: {n}.",
+    "rescheduled": "The schedule was changed.",
     "removed": "Deleted: {n}.",
     "resumed": "Resumed.",
     "schedule_deleted": "The schedule was deleted.",

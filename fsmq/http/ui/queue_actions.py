@@ -10,6 +10,7 @@ from aiohttp.web import StreamResponse
 from fsmq.spool import NewMessage, QueueSettings
 from fsmq.spool.checks import MAX_DELAY_S, MAX_PRIORITY, MAX_TTL_S, check_queue
 from fsmq.spool.errors import InvalidValue, NoSuchMessage
+from fsmq.spool.resources import changed
 from fsmq.wire import quote_id, unquote_id
 from fsmq.words import moment
 
@@ -244,7 +245,9 @@ async def _change(request: PageRequest, form: Form, changes: Mapping[str, Any]) 
 def _changes(request: PageRequest, form: Form) -> tuple[QueueSettings, dict[str, Any]]:
     """The settings, and those that were changed in the form. Raises InvalidValue."""
     old = request.spool.settings(form.queue)
-    return old, OF_QUEUE.changes(request, form, old)
+    changes = OF_QUEUE.changes(request, form, old)
+    changed(form.queue, old, changes)
+    return old, changes
 
 
 async def _ask_configure(request: PageRequest, form: Form) -> Question:

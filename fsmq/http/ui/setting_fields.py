@@ -32,7 +32,6 @@ _LABELS = {
     "dedupe_window": "Deduplication window",
     "expires": "Expires after",
     "max_bytes": "Max size",
-    "max_depth": "Max messages",
     "max_lag": "Max age of the lag",
     "max_message_bytes": "Max message size",
     "on_poison": "When used up",

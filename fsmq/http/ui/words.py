@@ -40,6 +40,8 @@ def size(count: float | None) -> str:
     """A number of bytes."""
     if count is None:
         return "–"
+    if count == 1:
+        return "1 byte"
     unit = 0
     while count >= 1024 and unit < len(_SIZES) - 1:
         count /= 1024

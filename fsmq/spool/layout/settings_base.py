@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, field, fields, replace
 from typing import Any, NamedTuple, Self, cast
 
 from fsmq.kinds import Kind, Raw
-from fsmq.words import meant
+from fsmq.words import asked, meant
 
 from ..errors import InvalidValue
 from .names import check_queue
@@ -142,11 +142,17 @@ def settings_of(kind: type[Settings]) -> dict[str, Setting]:
     return {f.name: f.metadata["setting"] for f in fields(kind)}  # type: ignore[arg-type]
 
 
+# What other systems call a setting, where that is more like the name of another one.
+_USUAL = {"max_messages": "max_depth", "max_length": "max_depth"}
+
+
 def checked(settings: Mapping[str, Setting], name: str, value: Any) -> Any:
     """A setting's value, converted to its type. Raises InvalidValue."""
     setting = settings.get(name)
     if setting is None:
-        advice = meant(name, settings) or f"expected one of: {', '.join(settings)}"
+        usual = _USUAL.get(name, "")
+        advice = asked([usual]) if usual in settings else meant(name, settings)
+        advice = advice or f"expected one of: {', '.join(settings)}"
         raise InvalidValue(name[:100], f"unknown setting; {advice}")
     if value is None and setting.null:
         return None

@@ -24,8 +24,9 @@ MOST = 200
 class Act(NamedTuple):
     """What somebody did.
 
-    at_ms: Unix milliseconds. who: the name of the key; empty without keys. on: the queue, or
-    ``topics/NAME``. to: a queue that got messages, or empty. number: to how many it was done.
+    at_ms: Unix milliseconds. who: the name of the key; empty without keys. on: the queue,
+    ``topics/NAME`` or ``schedules/NAME``. to: a queue that got messages, the queue of a schedule,
+    or empty. number: to how many it was done.
     until: when a pause ends; empty for other actions, and for a pause without an end.
     """
 

@@ -6,7 +6,6 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from ..context import Context
@@ -92,14 +91,14 @@ def places(
 ) -> list[Place]:
     """Where messages of this id are: a few lookups for each queue, whatever its size.
 
-    If an own id is in no queue, names that tell a priority or an expiry with it are looked for,
-    for which all are listed.
+    For an own id all messages are listed, as those with a priority or an expiry have other names.
 
-    may_look: selects the queues to look into. budget_s: seconds that it may take.
+    may_look: selects the queues to look into. budget_s: seconds that it may take: if a list takes
+    longer, only what was found without it is returned.
 
     Raises:
         InvalidValue
-        Unavailable: also when it would take longer.
+        Unavailable: also when it would take longer, and nothing is found without a list.
     """
     check_id("", message_id)
     end = None if budget_s is None else time.monotonic() + budget_s
@@ -113,9 +112,18 @@ def places(
     with as_unavailable("cannot look for the message"):
         queues = list(may_look(context.tree.queues()))
         found = list(_places_in(context, queues, lambda queue: known, check_time))
-        if is_own and not found:
-            marked = _marked(context, message_id, queues, check_time)
-            found = list(_places_in(context, queues, lambda queue: marked[queue], check_time))
+        if is_own:
+            try:
+                marked = _marked(context, message_id, queues, check_time)
+                more = list(_places_in(context, queues, lambda queue: marked[queue], check_time))
+            except Unavailable:
+                if not found:
+                    raise
+                return found
+            order = {queue: number for number, queue in enumerate(queues)}
+            found = sorted({*found, *more}, key=lambda place: (order[place.queue], place.id))
+            # One that was claimed meanwhile was found twice.
+            found = list({(place.queue, place.id): place for place in found}.values())
     return found
 
 
@@ -125,10 +133,10 @@ def _places_in(
     names_in: Callable[[str], Iterable[str]],
     check_time: Callable[[], None],
 ) -> Iterator[Place]:
-    """The first message in each queue with one of the names that it can have there."""
+    """The messages in each queue with one of the names that they can have there."""
     for queue in queues:
-        names = (name for name in names_in(queue) if fits(queue, name))
-        yield from islice(filter(None, (place_of(context, queue, name) for name in names)), 1)
+        names = (name for name in dict.fromkeys(names_in(queue)) if fits(queue, name))
+        yield from filter(None, (place_of(context, queue, name) for name in names))
         check_time()
 
 

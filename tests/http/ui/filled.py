@@ -74,6 +74,7 @@ def pages(message: str) -> dict[str, str]:
         "log message": "logs/visits/m/1", "no log message": "logs/visits/m/99",
         "log settings": "logs/visits/settings", "channel": "logs/visits/c/mailer",
         "channel settings": "logs/visits/c/mailer/settings",
+        "change schedule": "schedules/change?name=nightly",
         "schedules": "schedules", "work": "work", "cluster": "cluster", "login": "login",
     }  # fmt: skip
 

@@ -35,8 +35,10 @@ SENT_PLAIN = {
     "test_purge",  # a name that is typed
     "test_a_topic",  # two forms of one page
     "test_a_schedule",  # forms in rows
+    "test_a_schedule_is_changed_and_never_replaced_by_a_new_one",  # a link in a form
     "test_a_channel",  # forms in rows, and questions
     "test_a_form_keeps_what_was_typed",
+    "test_what_a_change_of_settings_would_refuse_is_not_asked",
     "test_a_question_keeps_what_was_typed",
 }
 
@@ -356,6 +358,65 @@ def test_a_pause_ends_in_the_zone_of_the_reader(
     did(tab, "The pause has a new end")
 
 
+def test_a_schedule_is_changed_and_never_replaced_by_a_new_one(
+    tab: Tab, suite: Suite, api: Api, queue: str
+) -> None:
+    name, body = f"nightly-{queue}"[:60], "first\nsecond "
+    with Spool(suite.root, sync="none") as spool:
+        schedule = spool.schedule(name)
+        schedule.define(NEVER, queue, body, delay=7, paused=True, attributes={"tenant": "7"})
+        tab.open("schedules/new")
+        values = {"name": name, "cron": "0 4 29 2 *", "queue": queue, "body": "other"}
+        for field, value in values.items():
+            tab.page.fill(f"#new [name={field}]", value)
+        tab.click("Define schedule")
+        refused(tab, "name", name, "there is a schedule of this name; change it")
+        assert {one: tab.page.input_value(f"#new [name={one}]") for one in values} == values
+        assert schedule.state().settings.body == body.encode()
+        tab.click(f"Change {name}")
+        tab.page.locator("h1", has_text=f"Change {name}").wait_for()
+        assert tab.page.input_value("[name=body]") == body
+        tab.page.fill("#new [name=cron]", "61 4 29 2 *")
+        tab.click("Change schedule")
+        refused(tab, "cron", "61 4 29 2 *", "61")
+        tab.page.fill("#new [name=cron]", "0 4 29 2 *")
+        tab.click("Change schedule")
+        did(tab, "The schedule was changed")
+        now = schedule.state().settings
+        assert (now.cron, now.body, now.delay, now.paused) == (
+            "0 4 29 2 *", body.encode(), 7, True,
+        )  # fmt: skip
+        assert now.attributes == {"tenant": "7"}
+        schedule.delete()
+    tab.open("work")
+    tab.sees(f"schedules/{name} → {queue}")
+
+
+@pytest.mark.parametrize("width", [390, 800, 1000, 1280])
+def test_a_time_zone_stays_in_one_line(
+    open_tab: OpenTab, suite: Suite, queue: str, width: int
+) -> None:
+    tab = open_tab(suite)
+    size = tab.page.viewport_size
+    with Spool(suite.root, sync="none") as spool:
+        spool.schedule(f"zone-{width}").define("30 3 * * *", queue, timezone="Europe/Berlin")
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tab.open("schedules")
+        lines = """cells => cells.map(cell => {
+            const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            while (!texts.nextNode().data.includes("Europe/Berlin")) {}
+            const range = new Range();
+            const at = texts.currentNode.data.indexOf("Europe/Berlin");
+            range.setStart(texts.currentNode, at);
+            range.setEnd(texts.currentNode, at + "Europe/Berlin".length);
+            return range.getClientRects().length;
+        })"""
+        row = tab.page.locator("tr", has_text=f"zone-{width}")
+        assert row.locator("[data-l=When], [data-l=Next]").evaluate_all(lines) == [1, 1]
+        spool.schedule(f"zone-{width}").delete()
+    tab.page.set_viewport_size(size)
+
+
 def test_a_schedule_without_its_queue_asks_in_a_dialog(
     open_tab: OpenTab, suite: Suite, queue: str
 ) -> None:
@@ -396,12 +457,93 @@ def test_a_setting_that_cannot_be_is_refused_in_words(tab: Tab, api: Api, queue:
     assert api.look(queue)["settings"]["visibility_timeout"] == 30
 
 
+def test_what_a_change_of_settings_would_refuse_is_not_asked(
+    tab: Tab, api: Api, queue: str
+) -> None:
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=max_deliveries]", "5")
+    tab.page.fill("[name=dead_letter_queue]", queue)
+    tab.click("Show the changes")
+    refused(tab, "dead_letter_queue", queue, "is the queue itself")
+    assert api.look(queue)["settings"]["dead_letter_queue"] is None
+
+
+def test_what_a_change_of_a_channel_would_refuse_is_not_asked(
+    tab: Tab, queue: str, log: Log
+) -> None:
+    with Spool(log.spool.context.tree.root, sync="none") as spool:
+        spool.create_queue(f"{queue}.fifo", fifo=True)
+    tab.open(f"logs/{log.name}/c/stuck/settings")
+    tab.page.fill("[name=dead_letter_queue]", f"{queue}.fifo")
+    tab.click("Show the changes")
+    refused(tab, "dead_letter_queue", f"{queue}.fifo", "is a fifo queue")
+
+
+# What may answer instead of a page: the API, a proxy, nothing that says why.
+ERRORS = {
+    "a problem": (503, "application/problem+json", '{"title": "Busy", "detail": "try later"}'),
+    "a page of a proxy": (502, "text/html", "<h1>Bad</h1><p>try later</p>"),
+    "a text": (500, "text/plain", "try later"),
+    "bad JSON": (500, "application/json", "{try later"),
+    "nothing": (500, "text/plain", ""),
+    "a form": (400, "text/html", "<main><form id=x><b class=problem>try later</b></form></main>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_any_error_is_told(
+    open_tab: OpenTab, suite: Suite, queue: str, error: str, is_asked: bool
+) -> None:
+    tab = open_tab(suite)
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=visibility_timeout]", "1m")
+    if is_asked:
+        tab.click("Show the changes")
+        question(tab)
+    status, kind, body = ERRORS[error]
+
+    def answer(route: Any) -> None:
+        if route.request.method == "POST":
+            route.fulfill(status=status, content_type=kind, body=body)
+        else:
+            route.continue_()
+
+    tab.page.route("**/q/*", answer)
+    tab.click("Change settings" if is_asked else "Show the changes")
+    told = tab.page.locator("dialog[open] #question", has_text="It could not be done")
+    told.wait_for()
+    assert (str(status) if error == "nothing" else "try later") in told.inner_text()
+    refuse(tab)
+    assert tab.page.input_value("[name=visibility_timeout]") == "1m"
+
+
+def test_a_form_that_is_refused_after_its_question_comes_again(
+    open_tab: OpenTab, suite: Suite, api: Api, queue: str
+) -> None:
+    tab = open_tab(suite)
+    tab.open(f"q/{queue}/settings")
+    tab.page.fill("[name=max_deliveries]", "5")
+    tab.page.fill("[name=dead_letter_queue]", f"{queue}.dead")
+    tab.click("Show the changes")
+    value = question(tab).locator("[name=dead_letter_queue]")
+    value.evaluate("(field, queue) => { field.value = queue; }", queue)
+    agree(tab)
+    refused(tab, "dead_letter_queue", queue, "is the queue itself")
+    assert not tab.page.locator("dialog[open]").count()
+
+
 def test_purge(tab: Tab, api: Api, queue: str) -> None:
     stand(api, queue, "ready")
     tab.open(f"q/{queue}/settings")
     tab.click("Purge")
     agree(tab, typed=f"{queue}x")
-    tab.sees("That is not its name. Nothing was done.")
+    refused(tab, "typed", f"{queue}x", "That is not its name. Nothing was done.")
+    box = tab.page.locator("[name=typed]").bounding_box()
+    told = tab.page.locator("#q-typed-problem").bounding_box()
+    assert box is not None
+    assert told is not None
+    assert told["y"] >= box["y"] + box["height"]  # its border does not cross the text
     eventually(lambda: api.counts(queue) == {"ready": 1})
     agree(tab, typed=queue)
     did(tab, "Purged: about 1")

@@ -22,6 +22,7 @@ from fsmq.http.ui.setting_fields import (
     shown,
 )
 from fsmq.http.ui.slimming import UNUSED
+from fsmq.http.ui.words import size
 from fsmq.spool import QueueSettings
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.resources import SETTINGS
@@ -91,6 +92,29 @@ def test_people_read_units() -> None:
     assert in_words("max_partition_age", SETTINGS["max_partition_age"], 432_000.0) == "5 days"
     assert in_words("min_partitions", SETTINGS["min_partitions"], 1) == "1 partition"
     assert in_words("max_depth", SETTINGS["max_depth"], None) == "any number"
+
+
+def test_counts_are_told_in_words() -> None:
+    assert [size(count) for count in (0, 1, 2, 1024)] == ["0 bytes", "1 byte", "2 bytes", "1.0 KiB"]
+
+
+@pytest.mark.parametrize("name", ["max_messages", "max_length"])
+def test_the_usual_name_of_a_setting_leads_to_ours(name: str) -> None:
+    with pytest.raises(InvalidValue, match=r"did you mean max_depth\?"):
+        QueueSettings().changed({name: 5})
+
+
+def test_a_dead_letter_tells_its_deliveries_in_both_queues(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("buried.dead")
+    api.make("buried", max_deliveries=5, dead_letter_queue="buried.dead")
+    api.put("buried")
+    message = api.claim("buried")
+    with Spool(suite.root, sync="none") as spool:
+        spool.queue("buried").bury(message, reason="no address")
+    text = ask(suite, "GET", f"q/buried.dead/m/{message}").text
+    assert "<dt>Deliveries here</dt><dd>0" in text
+    assert "after 1 delivery" in text
 
 
 def test_a_refused_form_is_an_error_with_its_values(suite: Suite) -> None:

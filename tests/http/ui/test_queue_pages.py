@@ -148,6 +148,67 @@ def test_what_is_looked_for_may_be_gone_or_a_topic(api: Api, queue: str) -> None
     assert f"topics/{queue}.news" in page(api, f"?find={queue}.n")
 
 
+def test_a_message_of_a_paused_queue_says_so(api: Api, queue: str) -> None:
+    message = api.put(queue)
+    path = f"q/{queue}/m/{message}"
+    assert "is paused" not in page(api, path)
+    api.change(queue, paused=True)
+    assert f"{queue} is paused until resumed" in page(api, path)
+    api.change(queue, paused="2099-01-31T12:00:00Z")
+    told = page(api, path)
+    assert f"{queue} is paused until <time" in told
+    assert "2099-01-31" in told
+
+
+def sought(api: Api, text: str, sign: str) -> str:
+    """What a search tells, once it has a text; the page of a message that is gone is an error."""
+
+    def found() -> str:
+        try:
+            told = page(api, f"queues?find={text}")
+        except HTTPError as error:
+            told = error.read().decode()
+        return told if sign in told else ""
+
+    return eventually(found)
+
+
+@pytest.mark.parametrize("priority", [0, 3])
+def test_a_message_with_an_own_id_is_found_once_it_is_gone(
+    api: Api, queue: str, priority: int
+) -> None:
+    own = f"order-{priority}-gone"
+    message = api.put(queue, query=f"?id={own}&priority={priority}")
+    assert api.claim(queue) == message
+    api.ask("DELETE", f"/{queue}/messages/{message}")
+    for text in {own, message}:
+        told = sought(api, text, "removed")
+        assert f"It is not in {queue} any more" in told
+
+
+def test_all_messages_of_an_own_id_are_listed(api: Api, queue: str) -> None:
+    own = f"twice.{queue}"[:60]
+    ids = [api.put(queue, query=f"?id={own}&priority={n}") for n in (3, 5)]
+    told = sought(api, own, "Messages of this id")
+    for one in ids:
+        assert f"q/{queue}/m/{quote(one, safe='')}" in told
+    for _ in ids:
+        api.ask("DELETE", f"/{queue}/messages/{api.claim(queue)}")
+    told = sought(api, own, "Messages of this id")
+    assert all(f"{one} in {queue}" in told for one in ids)
+    assert "Nothing found" not in told
+
+
+def test_the_journal_is_searched_for_a_part_of_a_name_if_one_asks(api: Api, queue: str) -> None:
+    own = queue[:-1][:60]
+    message = api.put(queue, query=f"?id={own}")
+    assert api.claim(queue) == message
+    api.ask("DELETE", f"/{queue}/messages/{message}")
+    told = sought(api, own, "Search the journal for one that is gone")
+    assert f"q/{queue}" in told
+    assert f"It is not in {queue} any more" in sought(api, f"{own}&gone=yes", "removed")
+
+
 def test_all_that_match_are_asked_about_and_done(
     api: Api, suite: Suite, spool: Spool, queue: str
 ) -> None:

@@ -20,6 +20,7 @@ from fsmq.spool.inspection import (
     Filed,
     Finding,
     Found,
+    LastPlaces,
     LifeReader,
     LifeStep,
     Moment,
@@ -30,6 +31,8 @@ from fsmq.spool.inspection import (
     browse,
     examine,
     filed,
+    known_as,
+    last_places,
     of_schedules,
     places,
     read_history,
@@ -129,6 +132,14 @@ class Inspector:
     ) -> list[Place]:
         """Where messages with an id are, only in those queues that ``may_look`` returns."""
         return await self._run(places, self._spool.context, message_id, may_look, _FIND_S)
+
+    async def gone(self, message_id: str) -> LastPlaces:
+        """Where messages of an id were last, by the journal; it searches for some seconds."""
+        return await self._run(self._gone, message_id)
+
+    def _gone(self, message_id: str) -> LastPlaces:
+        with as_unavailable("cannot read the journal"):
+            return last_places(self._spool.tree, message_id, known_as(message_id), LIFE_S)
 
     async def filed(self, queue: str, message_id: str, state: str) -> Filed | None:
         """The file of a message in a state; None if it is not there any more."""

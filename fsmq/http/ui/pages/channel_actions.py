@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp.web import StreamResponse
 
 from fsmq.spool.errors import InvalidValue
-from fsmq.spool.resources import ChannelSettings, place_in
+from fsmq.spool.resources import ChannelSettings, check_dead_letters, place_in
 
 from ...guard import access
 from ...routing import needs
@@ -166,7 +166,10 @@ async def _bury(request: PageRequest, form: Form) -> Done:
 
 async def _changes(request: PageRequest, form: Form) -> tuple[ChannelSettings, dict[str, Any]]:
     old = (await request.service.logs.state(request.call.channel)).settings
-    return old, OF_CHANNEL.changes(request, form, old)
+    changes = OF_CHANNEL.changes(request, form, old)
+    if (target := changes.get("dead_letter_queue")) is not None:
+        await request.service.in_thread(check_dead_letters, request.spool.context, target)
+    return old, changes
 
 
 async def _ask_configure(request: PageRequest, form: Form) -> Question:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from aiohttp.web import StreamResponse
 
 from fsmq.spool import Message
-from fsmq.spool.checks import check_id, check_queue
-from fsmq.spool.errors import InvalidValue, NoSuchMessage
+from fsmq.spool.checks import check_id
+from fsmq.spool.errors import NoSuchMessage
 from fsmq.spool.inspection import LifeReader, LifeStep, life_in_order
-from fsmq.spool.on_disk import facts
 from fsmq.words import share
 
 from ...guard.sight import seen_step
@@ -89,13 +87,15 @@ class MessagePages:
         filed = None
         if message is not None:
             filed = await request.service.inspector.filed(queue, message.id, message.state)
+        settings = await request.service.in_thread(request.spool.settings, queue)
         values = {
             "queue": queue,
             "id": message_id,
             "filed": filed,
             "message": message,
             "place": None if message is None else _place(message),
-            "settings": await request.service.in_thread(request.spool.settings, queue),
+            "settings": settings,
+            "pause": settings.pause_at(request.now),
             "body": b"" if message is None else message.body[:BODY_BYTES],
             "is_cut": message is not None and len(message.body) > BODY_BYTES,
             "steps": (shown := _shown(steps, message, request.now)),
@@ -115,51 +115,6 @@ class MessagePages:
         if message is None:
             raise NoSuchMessage(queue, message_id, "in any state")
         return as_file(message.body)
-
-
-async def find(request: PageRequest, wanted: str) -> str | None:
-    """The page for a search: a queue or a log of exactly this name, or a message with this id.
-
-    None: there is none, or a queue and a log have this name.
-    """
-    with suppress(InvalidValue):
-        if named := await request.service.listing(_named, request, check_queue(wanted)):
-            return named[0] if len(named) == 1 else None
-    try:
-        check_id("", wanted)
-    except InvalidValue:
-        return None
-
-    identity = request.identity
-    found = await request.service.inspector.find(
-        wanted, lambda queues: [name for name in queues if identity.may("look", name)]
-    )
-    if found:
-        return request.url("q", found[0].queue, "m", found[0].id)
-    queue = await _queue_by_journal(request, wanted)
-    return request.url("q", queue, "m", wanted) if queue else None
-
-
-def _named(request: PageRequest, name: str) -> list[str]:
-    """The pages of the queue and the log of a name, if the visitor may see them."""
-    identity, spool = request.identity, request.spool
-    found = []
-    if identity.may_see(name) and spool.has_queue(name):
-        found.append(request.url("q", name))
-    if name in identity.visible_logs(spool.logs()):
-        found.append(request.url("logs", name))
-    return found
-
-
-async def _queue_by_journal(request: PageRequest, message_id: str) -> str:
-    """The last queue of a message that is gone; empty if unknown, or not visible to the visitor."""
-    if facts(message_id).created_ms is None:
-        return ""  # most texts that people search for are not ids
-    reader = LifeReader(request.spool.tree, "", message_id)
-    async for _ in request.service.inspector.life(reader):
-        pass
-    queue, _ = reader.place
-    return queue if queue and request.identity.may("look", queue) else ""
 
 
 def _target(request: PageRequest) -> tuple[str, str]:

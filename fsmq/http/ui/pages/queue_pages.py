@@ -25,7 +25,7 @@ from ..page_request import PageRequest
 from ..setting_fields import OF_FIFO, OF_QUEUE
 from ..streams import Streams, Values
 from .message_lists import choice, messages_of
-from .message_pages import find
+from .search import Sought, find
 
 ROWS = 100
 # The age of older counts is shown.
@@ -94,10 +94,17 @@ class QueuePages:
         if menu := request.query.get("menu"):
             return await request.page(*await menu_page(request, check_queue(menu)))
         wanted = request.query.get("find", "").strip()
-        if wanted and (place := await find(request, wanted)) is not None:
-            return request.go(place)
+        sought = (
+            await find(request, wanted, lambda: _has_names(request, wanted)) if wanted else None
+        )
+        if sought is not None and sought.place is not None:
+            return request.go(sought.place)
+
+        async def values() -> Values:
+            return {**await self._queues(request), "sought": sought or Sought()}
+
         return await self._streams.page_or_stream(
-            request, "queues.html", "queues_live.html", lambda: self._queues(request)
+            request, "queues.html", "queues_live.html", values
         )
 
     async def _queues(self, request: PageRequest) -> Values:
@@ -250,6 +257,14 @@ def rows_of(
         )
         for name, one in settings.items()
     ]
+
+
+async def _has_names(request: PageRequest, text: str) -> bool:
+    """Whether there are queues, topics or logs with this in their names."""
+    queues = await request.service.listing(request.spool.queues)
+    if any(_matches(one, text) for one in request.identity.visible(queues)):
+        return True
+    return bool(await request.service.listing(_others, request, text))
 
 
 def _others(request: PageRequest, pattern: str) -> dict[str, list[tuple[str, str]]]:

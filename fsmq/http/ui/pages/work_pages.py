@@ -76,7 +76,9 @@ class WorkPages:
 
 
 def _may_note(identity: Identity, act: Act) -> bool:
-    return all(identity.may_see(one) for one in (act.on, act.to) if one)
+    # The queue of a schedule decides who may see it.
+    on = "" if act.to and act.on.startswith("schedules/") else act.on
+    return all(identity.may_see(one) for one in (on, act.to) if one)
 
 
 async def _found(request: PageRequest, ref: str) -> Move:

@@ -165,6 +165,22 @@
     if (!ask.open) ask.showModal();
     (ask.querySelector("[aria-invalid]") || ask.querySelector("[name=typed]") || ask.querySelector("[data-first]")).focus();
   };
+  // What another answer says, which may be that of a proxy: a page, an error of the API, or text.
+  const failure = (answer, text, found) => {
+    const kind = answer.headers.get("content-type") || "";
+    let why = text;
+    if (kind.includes("html")) why = (found.querySelector("main .problem,main") || found.body).textContent;
+    if (kind.includes("json")) try {
+      const { detail, title } = JSON.parse(text);
+      why = detail || title || text;
+    } catch {}
+    const box = doc.createElement("article");
+    box.id = "question";
+    box.className = "question";
+    box.innerHTML = '<h1 id="ask-title">It could not be done</h1><p></p><p><a href="" data-cancel data-first>Back</a></p>';
+    box.querySelector("p").textContent = why.trim().slice(0, 1000) || `The server answered ${answer.status}.`;
+    return box;
+  };
   on(doc, "submit", async (event) => {
     const { target: form, submitter } = event;
     const isMenu = form.matches("[data-menu]");
@@ -174,12 +190,18 @@
     // Too large, for example: the server ends the connection, and a browser shows why.
     if (!answer) return form.submit();
     if (answer.redirected) return location = answer.url;
-    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const text = await answer.text();
+    const found = new DOMParser().parseFromString(text, "text/html");
     const again = form.id && found.getElementById(form.id);
     if (again) return formAgain(form, partOf(answer, again));
+    // A question was answered, and the form that led to it is refused.
+    const wrong = found.querySelector("form[id]:has([aria-invalid])");
+    const refused = wrong && by(wrong.id);
+    if (refused) return formAgain(refused, partOf(answer, wrong));
     // The question; where it cannot be done, the page that says why.
-    const question = partOf(answer, found.getElementById("question"));
-    isMenu ? openMenu(question, submitter) : askFirst(question);
+    const part = found.getElementById("question");
+    const question = part ? partOf(answer, part) : failure(answer, text, found);
+    isMenu && part ? openMenu(question, submitter) : askFirst(question);
   });
   on(ask, "click", (event) => {
     if (event.target === ask || event.target.closest("[data-cancel]")) {

@@ -26,6 +26,11 @@ def choose_queue(context: Context, queue: str) -> None:
     Raises InvalidValue if no dead letter could ever go there.
     """
     create(context, queue)
+    check_dead_letters(context, queue)
+
+
+def check_dead_letters(context: Context, queue: str) -> None:
+    """Raises InvalidValue if no dead letter of a channel could ever go to a queue."""
     if context.settings.get(queue).fifo:
         why = f"{queue!r} is a fifo queue, and a channel's dead letters have no group"
         raise InvalidValue("dead_letter_queue", why)

@@ -108,11 +108,7 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
             document = context.settings.document(queue)
             now = QueueSettings.of(document)
         members = change(now, document)
-        settings = now.changed({n: value for n, value in members.items() if n != keeps})
-        if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
-            raise InvalidValue(fixed[0], "is fixed when the queue is created")
-        if settings.dead_letter_queue == queue:
-            raise InvalidValue("dead_letter_queue", "is the queue itself")
+        settings = changed(queue, now, {n: value for n, value in members.items() if n != keeps})
         if settings.dead_letter_queue is not None:
             create(context, settings.dead_letter_queue)
         for name, value in members.items():
@@ -121,6 +117,16 @@ def change(context: Context, queue: str, change: Change, keeps: str | None = Non
                 del document[name]
         _make_shared(context.tree, queue, settings)
         context.settings.write(queue, document)
+    return settings
+
+
+def changed(queue: str, now: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
+    """The settings of a queue after changes. Raises InvalidValue if they cannot be made."""
+    settings = now.changed(changes)
+    if fixed := [k for k in _KINDS if getattr(settings, k) != getattr(now, k)]:
+        raise InvalidValue(fixed[0], "is fixed when the queue is created")
+    if settings.dead_letter_queue == queue:
+        raise InvalidValue("dead_letter_queue", "is the queue itself")
     return settings
 
 
