@@ -106,7 +106,10 @@ def test_a_schedule_for_no_queue_asks_first(api: Api, suite: Suite, queue: str) 
     assert "The schedule is defined" in post(
         api, suite, "schedules", queue=f"{queue}s", sure="yes", **form
     )
-    assert "The schedule is defined" in post(api, suite, "schedules", queue=queue, **form)
+    again = post(api, suite, "schedules", queue=queue, **form)
+    assert "there is a schedule of this name; change it" in again
+    form["do"] = "change"
+    assert "The schedule was changed" in post(api, suite, "schedules", queue=queue, **form)
     api.ask("DELETE", f"/_schedules/{name}")
 
 
