@@ -38,7 +38,7 @@ def promised() -> int:
     """How many bytes the documentation says that mq has at most."""
     share = re.search(r"(?m)^MemoryMax=(\d+)%$", UNIT)
     said = re.search(r"`MemoryMax=(\d+)%`", PAGE)
-    most = re.search(r"no\s+more than (\d+) MB beside", PAGE)
+    most = re.search(r"at most (\d+) MB besides", PAGE)
     assert share
     assert said
     assert most

@@ -68,6 +68,8 @@ class SchedulePages:
         return await request.page(*await _new_page(request))
 
     async def changing(self, request: PageRequest) -> StreamResponse:
+        if not request.query.get("name"):
+            return request.go(request.url("schedules"))
         return await request.page(*await _change_page(request))
 
     async def next(self, request: PageRequest) -> StreamResponse:
