@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import Any, TypeAlias
 
 from .errors import InvalidValue
@@ -15,15 +16,15 @@ from .layout.messages.message import NewMessage
 Body: TypeAlias = bytes | str
 Delay: TypeAlias = float | timedelta | datetime
 JSON_TYPE = "application/json"
-_TEXT, _NUMBER, _MAP = (str,), (int, float), (Mapping,)
-_WORDS = {_TEXT: "a str", _NUMBER: "a number", _MAP: "a dict"}
-_TYPES = {
+_TEXT, _NUMBER = ("a str", (str, NoneType)), ("a number", (int, float, NoneType))
+# What each field of a message may be, in words and as types; True and False are no numbers.
+_TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "delay": _NUMBER,
-    "priority": _NUMBER,
+    "priority": ("a number", (int, float)),
     "ttl": _NUMBER,
     "id": _TEXT,
     "content_type": _TEXT,
-    "attributes": _MAP,
+    "attributes": ("a dict", (Mapping,)),
     "group": _TEXT,
     "dedup_id": _TEXT,
 }
@@ -79,10 +80,10 @@ def _checked(message: NewMessage) -> NewMessage:
 
     On a folder and over HTTP alike: in an address a number and its text are the same.
     """
-    for name, types in _TYPES.items():
+    for name, (words, types) in _TYPES.items():
         value = getattr(message, name)
-        if (value is not None and not isinstance(value, types)) or value.__class__ is bool:
-            raise InvalidValue(name, f"must be {_WORDS[types]}, not {type(value).__name__}")
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise InvalidValue(name, f"must be {words}, not {type(value).__name__}")
     for name, value in message.attributes.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise InvalidValue("attributes", f"must have texts as names and values: {name!r}")

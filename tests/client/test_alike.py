@@ -605,6 +605,37 @@ async def test_text_is_put_in_utf_8(work: Any) -> None:
             await done(work.put_many([wrong]))
 
 
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("id", 4711),
+        ("priority", "3"),
+        ("priority", True),
+        ("delay", "5"),
+        ("ttl", "60"),
+        ("group", b"g"),
+        ("attributes", ["a"]),
+        ("attributes", {"a": 1}),
+    ],
+)
+async def test_a_field_of_another_type_is_refused(work: Any, field: str, wrong: Any) -> None:
+    """Over HTTP too, where a number and its text look the same."""
+    for put in (
+        lambda: work.put(b"x", **{field: wrong}),
+        lambda: work.put_many([NewMessage(b"x", **{field: wrong})]),
+    ):
+        with pytest.raises(InvalidValue, match=field):
+            await done(put())
+    assert await done(work.peek(1)) == []
+
+
+@pytest.mark.parametrize("wrong", ["abc", b"abc", {"a": 1}, None])
+async def test_many_are_a_list(work: Any, wrong: Any) -> None:
+    with pytest.raises(InvalidValue, match="messages: must be a list"):
+        await done(work.put_many(wrong))
+    assert await done(work.peek(1)) == []
+
+
 async def test_json_is_put_with_its_content_type(work: Any) -> None:
     await done(work.put_json({"name": "Zoë", "sizes": [1, None]}, priority=7))
     [message] = await done(work.claim(wait=WAIT_S))

@@ -463,6 +463,7 @@ def test_handlers_that_do_not_fit_are_refused_at_once() -> None:
     for refused in (
         lambda: queue.worker(on_loop),
         lambda: queue.worker(lambda message: None),
+        lambda: queue.worker("print"),
         lambda: loop_queue.worker(lambda message, claim: None),  # type: ignore[arg-type,return-value]
         lambda: loop_queue.worker(one),  # type: ignore[arg-type]
     ):
