@@ -400,7 +400,7 @@ async def test_many_wait_without_a_thread_each(suite: Suite, log: Log) -> None:
         assert len(list(tasks.iterdir())) < 60
         await log.publish_many(*({"body": "x"} for _ in range(10)))
         answers = await asyncio.gather(*polls)
-    assert [answer.status for answer in answers] == [200] * len(paths)
+    assert [answer for answer in answers if answer.status != 200] == []
     claimed = [answer.headers["X-Message-Offset"] for answer in answers[200:]]
     for number in range(10):
         assert claimed.count(str(number)) == len(channels)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fsmq.http.guard.limits import Limits
 from fsmq.http.routing.json_room import room_of_json
+from fsmq.http.service.logs import _THREADS
 from fsmq.spool.layout.messages.compression import compress
 from fsmq.spool.layout.steps import LARGE_BYTES
+from fsmq.spool.log.log import Batch, Log
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
+from tests.http.inside import Inside
 from tests.http.stock import Stored
 from tests.http.test_errors import is_problem
 from tests.http.test_limits import memory
@@ -24,6 +30,8 @@ LIMIT = 32 * MIB  # a quarter of it is more than the kernel takes of an answer t
 # Beyond the limit come: one message that is being unpacked, twice (its parts, and the whole), and
 # what the allocator keeps of it.
 SPARE = 32 * MIB
+# More than what is not under way then takes.
+WAIT_S = 10
 # Each byte of it is six in JSON; it takes nothing on the disk.
 QUARTER = Stored(compress(b"\x01" * (LIMIT // 4), "zstd"), packed=True)
 
@@ -118,3 +126,30 @@ def test_room_is_made_for_all_values_however_dense_they_are(size: int, number: i
     for body in (signs.ljust(size), signs.rjust(size), signs.center(size)):
         assert len(body) == size
         assert room_of_json(body) == 72 * sum(map(body.count, (b",", b"[", b"{")))
+
+
+def test_reads_of_a_log_take_no_memory_for_what_it_does_not_have(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are read at a time, of which each could be as large as an answer may be."""
+    read, others = Log.page, threading.Barrier(_THREADS + 1)
+
+    def page(*args: Any) -> Batch:
+        others.wait(WAIT_S)  # all of them are under way
+        others.wait(WAIT_S)  # and the test has looked
+        return read(*args)
+
+    with Inside(root, limits=Limits(memory=LIMIT)) as inside, ExitStack() as stack:
+        wire = stack.enter_context(Wire(inside.url))
+        for path in ("/q", "/_logs/users"):
+            assert wire.ask("PUT", path).status == 201
+        assert wire.ask("POST", "/_logs/users/messages", {}, b"x").status == 201
+        monkeypatch.setattr(Log, "page", page)
+        readers = [stack.enter_context(Wire(inside.url)) for _ in range(_THREADS)]
+        for reader in readers:
+            reader.request("GET", "/_logs/users/messages?from=0")
+        others.wait(WAIT_S)
+        stored = wire.ask("POST", "/q/messages", {}, b"x")
+        others.wait(WAIT_S)
+        assert stored.status == 201, stored
+        assert [reader.answer().status for reader in readers] == [200] * _THREADS

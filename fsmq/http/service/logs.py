@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-from fsmq.spool import Channel, ChannelMessage, Log, LogEntry, Spool
+from fsmq.spool import Channel, ChannelMessage, LogEntry, Spool
 from fsmq.spool.checks import DutyCycle
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.inspection import MAX_ANSWER_BYTES, Asked, ChannelState, LogBatch
-from fsmq.spool.prepare import LARGE_BYTES
 from fsmq.spool.resources import Range
 
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
 from ..running.turns import LoopTurns
+from .log_pages import read_page
 from .together import Together
 from .waiters import Waiters
 
@@ -262,7 +262,10 @@ class OpenLogs:
             while True:
                 call.admit()
                 news = self._news.get(log, 0)
-                batch = await self.run(self._read, call.account, opened, start, count, most)
+                room = min(most, self._most_bytes(call.account))
+                batch = await self.run(
+                    read_page, self._admission, call.account, opened, start, count, room
+                )
                 if batch.messages or batch.lost:
                     fitting = _fitting(call, [len(message.body) for message in batch.messages])
                     if fitting < len(batch.messages):
@@ -278,15 +281,6 @@ class OpenLogs:
                 if not await self._wait(call, log, news, left, turn, again=waited):
                     return batch
                 waited = True
-
-    def _read(self, account: str | None, log: Log, start: int, count: int, most: int) -> LogBatch:
-        """A page, with what it may take counted meanwhile: others read less at that time."""
-        max_bytes = max(LARGE_BYTES, min(most, self._most_bytes(account)))
-        self._admission.hold(account, max_bytes, sure=True)
-        try:
-            return log.page(start, count, max_bytes)
-        finally:
-            self._admission.free(account, max_bytes)
 
     def _most_bytes(self, account: str | None) -> int:
         """How many bytes of bodies to read for an answer: half of the memory that is left.
