@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import pytest
 
 from fsmq._version import __version__
+from fsmq.http.service.monitoring import inspector
+from fsmq.spool.inspection import Place, places
 from tests.harness.suite import Suite, eventually, eventually_on_loop
 from tests.http.helpers import ARRIVAL_S, Wire, ask, fetch, post
+from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_limits import memory
 from tests.http.test_memory import peak
@@ -59,6 +64,28 @@ def test_looks_of_one_key_do_not_keep_another_waiting(root: Path, tmp_path: Path
         with Wire(suite.url, 60) as wire:
             assert wire.ask("GET", "/_messages/none", bearer(other)).status == 200
         assert sum(wire.is_readable() for wire in wires) < len(wires) / 2
+
+
+def test_a_look_does_not_wait_for_others_as_long_as_there_are_any(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+
+    def look(*args: Any) -> list[Place]:
+        assert looked.wait(ARRIVAL_S)
+        return places(*args)
+
+    monkeypatch.setattr(inspector, "places", look)
+    monkeypatch.setattr(inspector, "_TURN_S", 0.1)
+    with Inside(root) as inside, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(inside.url)) for _ in range(4)]
+        for wire in wires:
+            wire.request("GET", "/_messages/none")
+        eventually(lambda: sum(wire.is_readable() for wire in wires) == 2)
+        looked.set()
+        answers = [wire.answer() for wire in wires]
+        assert sorted(answer.status for answer in answers) == [200, 200, 503, 503]
+        assert {answer.headers["Retry-After"] for answer in answers} == {None, "5"}
 
 
 async def test_a_peek_shows_what_is_wanted_and_leads_on(

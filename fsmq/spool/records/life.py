@@ -192,6 +192,14 @@ class LifeReader:
         end = time.monotonic() + budget_s
         segments = self._segments()
         first = self._first(segments)
+        yield from self._from(first, segments, end)
+        if not self._is_known and self._since is None and first and self.next is None:
+            # The time in its id is not that of its put: someone else made the id.
+            yield from self._from(0, segments, end)
+        yield self._until(float("inf"))
+
+    def _from(self, first: int, segments: list[_Segment], end: float) -> Iterator[list[LifeStep]]:
+        """The steps from a segment on; see :meth:`batches`, which has those that are left."""
         for number in range(first, len(segments)):
             self._search(segments, number)
             at = segments[number].begun_ms
@@ -204,15 +212,6 @@ class LifeReader:
             if time.monotonic() >= end:
                 self.next = f"{following}.{self._last[1][0]}:{self._last[1][1]}"
                 break
-        if not self._is_known and self._since is None and first and self.next is None:
-            # The time in its id is not that of its put: someone else made the id.
-            yield from self._from_the_beginning(segments[:first])
-        yield self._until(float("inf"))
-
-    def _from_the_beginning(self, segments: list[_Segment]) -> Iterator[list[LifeStep]]:
-        for number in range(len(segments)):
-            self._search(segments, number)
-            yield []
 
     def _segments(self) -> list[_Segment]:
         names = self._tree.names(self._tree.folder(JOURNAL))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from fsmq.spool import Spool, State
 from fsmq.spool.cluster import look_at_cluster
-from fsmq.spool.errors import as_unavailable
+from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.inspection import (
     MAX_ANSWER_BYTES,
     Act,
@@ -54,6 +55,8 @@ LIFE_S = 5.0
 _FIND_S = 5.0
 # Few, because inspections read many files, and others need the disk and the processor, too.
 _AT_ONCE = 2
+# How long each waits for its turn. A life takes one for each segment of the journal.
+_TURN_S = 10.0
 # An examination makes work for mover and reaper, and for the disk, so it is not repeated sooner.
 _HEALTH_S = 60.0
 # Warnings use the disk as well, but only briefly.
@@ -87,9 +90,8 @@ class Inspector:
         self._runner = runner
         self._reports = reports
         self._few = asyncio.Semaphore(_AT_ONCE)
-        self._of_key = defaultdict[str | None, asyncio.Semaphore](
-            lambda: asyncio.Semaphore(_AT_ONCE)
-        )
+        # Of each key that looks for something now.
+        self._of_key: WeakValueDictionary[str | None, asyncio.Semaphore] = WeakValueDictionary()
         self._health: tuple[float, list[Finding]] | None = None
         self._examining = asyncio.Lock()
         found = SpoolWarnings(spool, reports)
@@ -101,7 +103,14 @@ class Inspector:
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
         # In shared threads, because each thread keeps the largest message that it has read. So many
         # of each key wait for them: else those of another would come behind all that one asks for.
-        async with self._of_key[account()], self._few:
+        async with AsyncExitStack() as turn:
+            try:
+                async with asyncio.timeout(_TURN_S):
+                    of_key = self._of_key.setdefault(account(), asyncio.Semaphore(_AT_ONCE))
+                    await turn.enter_async_context(of_key)
+                    await turn.enter_async_context(self._few)
+            except TimeoutError:
+                raise Unavailable("other searches take all the time there is for them", 5) from None
             check_is_there()
             return await self._runner.listing(function, *arguments)
 
