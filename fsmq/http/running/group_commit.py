@@ -82,10 +82,13 @@ class Commits:
         prepared: Prepared[T],
         done: Callable[[T], None],
         failed: Callable[[FsmqError], None],
+        *,
+        is_group: bool = False,
     ) -> None:
         """Make a verb durable and call ``done`` with its result, or ``failed`` with its error.
 
-        Both are called in the context of the caller.
+        Both are called in the context of the caller. is_group: it is that of many requests, and
+        waits for no others.
         """
 
         dirty = prepared.dirty
@@ -94,6 +97,8 @@ class Commits:
         else:
             context = copy_context()
             self._join(dirty, lambda group: context.run(_end, prepared, done, failed, group))
+            if is_group and self._is_planned:
+                self._begin()
 
     def _join(self, dirty: Dirty, done: Callable[[Group], None]) -> None:
         self._group.changes.append(dirty)
@@ -101,7 +106,11 @@ class Commits:
         if not self._is_planned and len(self._in_flight) < self.at_once:
             self._is_planned = True
             # Later, so that other handlers that are ready in this turn of the loop can join.
-            asyncio.get_running_loop().call_soon(self._begin)
+            asyncio.get_running_loop().call_soon(self._begin_if_planned)
+
+    def _begin_if_planned(self) -> None:
+        if self._is_planned:
+            self._begin()
 
     def _begin(self) -> None:
         """Begin to sync the next group; while another is synced, only if both are small.

@@ -127,7 +127,7 @@ class SendGroups:
         except Exception as error:
             end(error)
         else:
-            self._commits.then(sent, end, end)
+            self._commits.then(sent, end, end, is_group=True)
 
     async def _run(
         self,
@@ -156,7 +156,7 @@ class SendGroups:
         if error is not None:
             end_all([one.prepared for one in batch], _as_ours(error))
         if self._waiting[key]:
-            asyncio.get_running_loop().call_soon(self._begin, key)
+            self._begin(key)  # first, so that the disk works while these callers go on
         else:
             del self._waiting[key]
         for one in batch:
