@@ -24,7 +24,7 @@ from ..routing.call import Call
 from ..running.threads import Threads
 from ..running.turns import LoopTurns
 from .log_pages import read_page
-from .together import Together
+from .batcher import Batcher
 from .waiters import Waiters
 
 T = TypeVar("T")
@@ -70,9 +70,9 @@ class OpenLogs:
         self._seen: dict[str, _Stamp] = {}
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
-        self._publishing: Together[str, list[LogEntry], int] = Together(self._publish)
-        self._claiming: Together[_OfChannel, Asked, _Got] = Together(self._claim, self._return)
-        self._finishing: Together[_OfChannel, _Finish, int] = Together(self._finish)
+        self._publishing: Batcher[str, list[LogEntry], int] = Batcher(self._publish)
+        self._claiming: Batcher[_OfChannel, Asked, _Got] = Batcher(self._claim, self._return)
+        self._finishing: Batcher[_OfChannel, _Finish, int] = Batcher(self._finish)
 
     def begin_stop(self) -> None:
         """End all waits."""

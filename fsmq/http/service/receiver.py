@@ -17,7 +17,7 @@ from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
 from ..running.turns import LoopTurns
-from .together import Together
+from .batcher import Batcher
 from .waiters import Waiters
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Receiver:
         self.arrivals = 0  # how many there were
         self._arrived_at: OfQueues[int] = OfQueues(spool.tree)  # the last number of each queue
         self._faulty: OfQueues[Unavailable] = OfQueues(spool.tree)  # queues that cannot be listed
-        self._naming: Together[None, None, tuple[list[str], int]] = Together(self._list_names)
+        self._naming: Batcher[None, None, tuple[list[str], int]] = Batcher(self._list_names)
         self._names: frozenset[str] = frozenset()  # of all queues, as last listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None

@@ -37,7 +37,7 @@ from ...routing.call import Call
 from ...routing.headers import wants_events
 from ...routing.router import Router
 from ...service.service import Service
-from ...service.together import Together
+from ...service.batcher import Batcher
 from ...service.wanted import Wanted
 from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
@@ -76,7 +76,7 @@ class SeveralQueues(Handlers):
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
-        self._finding: Together[Hashable, Several, _Queues] = Together(self._find)
+        self._finding: Batcher[Hashable, Several, _Queues] = Batcher(self._find)
 
     def add_routes(self, router: Router) -> None:
         router.add("GET", "/_claim", self.claim, self.CLAIM, self.NEED)
@@ -148,7 +148,7 @@ class Several:
     def __init__(
         self,
         service: Service,
-        finding: Together[Hashable, Several, _Queues],
+        finding: Batcher[Hashable, Several, _Queues],
         choice: Choice,
         turns: Turns,
         call: Call,

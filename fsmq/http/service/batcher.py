@@ -15,7 +15,7 @@ R = TypeVar("R")
 _MOST = 1000
 
 
-class Together(Generic[K, A, R]):
+class Batcher(Generic[K, A, R]):
     """One hand-off between threads, and one sync, for all calls of the same moment.
 
     do: gets the arguments of all calls; returns a result or an error for each.
