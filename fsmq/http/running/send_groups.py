@@ -155,12 +155,14 @@ class SendGroups:
         """Let the callers of a group go on, and begin the next group."""
         if error is not None:
             end_all([one.prepared for one in batch], _as_ours(error))
-        if self._waiting[key]:
-            self._begin(key)  # first, so that the disk works while these callers go on
-        else:
-            del self._waiting[key]
-        for one in batch:
-            self._turns.do(one.end)
+        try:
+            if self._waiting[key]:
+                self._begin(key)  # first, so that the disk works while these callers go on
+            else:
+                del self._waiting[key]
+        finally:
+            for one in batch:
+                self._turns.do(one.end)
 
 
 def _as_ours(error: Exception) -> FsmqError:
