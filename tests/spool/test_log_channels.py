@@ -611,6 +611,20 @@ def test_a_late_holder_changes_nothing_for_the_next_one(log: Log, clock: Clock, 
     assert late.ack() is (act != "bury")
 
 
+@ORDERS
+def test_a_claim_that_has_ended_is_not_renewed(log: Log, clock: Clock, order: str) -> None:
+    """Else a key, or a strict channel, would be in two claims."""
+    log.publish_many([LogEntry(body, key="ann") for body in ("0", "1")])
+    ch = channel(log, order=order)
+    late = ch.claim(2, visibility=5)
+    clock.advance(6)
+    [own] = reopened(ch).claim(1, visibility=5)
+    with pytest.raises(NotInFlight):
+        late[1].renew()
+    own.ack()
+    assert [(m.offset, m.deliveries) for m in ch.claim(9)] == [(1, 2)]
+
+
 def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

@@ -10,12 +10,13 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fsmq.spool import ChannelMessage, Spool
-from fsmq.spool.errors import ClaimVoid
+from fsmq.spool.errors import ClaimVoid, NotInFlight
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
@@ -246,6 +247,10 @@ class LogMachine(RuleBasedStateMachine):
             reader.buried += len(some)
             self.dead |= set(some)
         elif what == "renew":
+            if any(reader.held[offset].deadline <= now for offset in some):
+                with pytest.raises(NotInFlight):
+                    channel.renew(*some, visibility=3 * HOLD_S)
+                return
             channel.renew(*some, visibility=3 * HOLD_S)
             for offset in some:
                 reader.held[offset].deadline = now + 3 * HOLD_S

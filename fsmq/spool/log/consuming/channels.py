@@ -255,10 +255,15 @@ class ChannelStore(OpenChannel):
     # -- claims in hand --------------------------------------------------------------------------
 
     def renew(self, claims: Mapping[int, int], visibility: float, generation: int | None) -> float:
-        """Set a new deadline for claimed messages; returns it in Unix seconds."""
-        deadline = self.store.disk.clock() + visibility
+        """Set a new deadline for claimed messages; returns it in Unix seconds.
+
+        Not for those whose claim has ended: another one may have messages of their key by now.
+        """
         with self.locked() as progress:
-            held = self._claimed(progress, claims, generation)
+            now = self.store.disk.clock()
+            deadline = now + visibility
+            progress.end_timers(int(now * 1e9))
+            held = self._claimed(progress, claims, generation, is_on=True)
             lines = [
                 Line(kind, offsets, n, int(deadline * 1e9)) for (kind, n), offsets in held.items()
             ]
@@ -295,11 +300,17 @@ class ChannelStore(OpenChannel):
                     self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
 
     def _claimed(
-        self, progress: Progress, claims: Mapping[int, int], generation: int | None
+        self,
+        progress: Progress,
+        claims: Mapping[int, int],
+        generation: int | None,
+        *,
+        is_on: bool = False,
     ) -> dict[tuple[str, int], list[Range]]:
         """Offsets that are held, grouped by the kind of hold and the deliveries.
 
-        claims: offsets, each with the deliveries of its claim; 0: whatever they are now.
+        claims: offsets, each with the deliveries of its claim; 0: whatever they are now. is_on: the
+        hold must not have ended.
 
         Raises NotInFlight, ClaimVoid.
         """
@@ -307,7 +318,7 @@ class ChannelStore(OpenChannel):
         found: dict[tuple[str, int], list[int]] = {}
         for offset, deliveries in sorted(claims.items()):
             hold = progress.owner.get(offset)
-            if hold is None or deliveries not in (0, hold.deliveries):
+            if hold is None or deliveries not in (0, hold.deliveries) or (is_on and hold.is_due):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             found.setdefault((hold.kind, hold.deliveries), []).append(offset)
         return {held: ranges_of(offsets) for held, offsets in found.items()}
