@@ -188,6 +188,19 @@ def test_a_delayed_message_is_claimed_by_its_id(jobs: Indexed, clock: Clock) -> 
     assert (_state(jobs, "later"), _state(jobs, "new")) == ("ready", "ready")
 
 
+@pytest.mark.parametrize("delay", [0, 10 * HOLD_S])
+@pytest.mark.parametrize("ttl", [HOLD_S, None])
+def test_an_expired_message_is_not_claimed_by_its_id(
+    jobs: Indexed, clock: Clock, delay: float, ttl: float | None
+) -> None:
+    jobs.upsert([NewMessage(b"x", id="a", ttl=ttl, delay=delay)])
+    if ttl is None:
+        jobs.spool.queue(jobs.name).configure(retention=HOLD_S)
+        clock.advance(delay)
+    clock.advance(HOLD_S + 1)
+    assert jobs.claim("a") is None
+
+
 def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> None:
     put(jobs, "a", "b", "c")
     assert jobs.postpone("a", HOLD_S, {"timeout": "60"})

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import DuplicateMessage, Queue, Spool
+from fsmq.spool import DuplicateMessage, NoSuchMessage, Queue, Spool, prepare
+from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.log.consuming.forwarding import Feed
 from tests.spool.helpers import Clock
@@ -104,3 +105,26 @@ def test_a_message_that_a_channel_feeds_into_a_queue(kept_for_an_hour: Queue, cl
     Feed(channel, kept_for_an_hour, "events", log.stats().uuid).step()
     assert channel.lag() == 0
     expires_an_hour_later(kept_for_an_hour, clock, b"old")
+
+
+@pytest.mark.parametrize("delay", [0, 600], ids=["ready", "waits"])
+@pytest.mark.parametrize("by", ["renew", "renew_at_least", "consumer"])
+def test_a_renewal_claims_no_expired_message_again(
+    spool: Spool, clock: Clock, delay: float, by: str
+) -> None:
+    queue = spool.queue("jobs", create=True)
+    one = queue.put(b"x", ttl=60)
+    with Consumer(spool, "spark", visibility=30) as consumer:
+        batch = consumer.claim("s", 0, ["jobs"], 1)
+        queue.release(one, delay=delay)
+        clock.advance(61)
+        if by == "consumer":
+            assert batch is not None
+            assert len(consumer.renew_batch(batch)) == 0
+        elif by == "renew":
+            with pytest.raises(NoSuchMessage):
+                queue.renew(one, 30)
+        else:
+            verb = prepare.renew_at_least(spool.context, "jobs", [one], 30)
+            assert spool.complete(verb) == [False]
+    assert queue.counts().total == 0

@@ -17,6 +17,7 @@ from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED, State
 from ..verbs.claim import claim_one, deadline_of
 from ..verbs.deliver import deliver_one
+from ..verbs.expire import expire_unclaimed
 from ..verbs.latch import PATIENCE_S, Latched, latch
 from .claims import Claimed, Renewals, claimed
 
@@ -169,6 +170,7 @@ class _Renewal(NamedTuple):
             stamp is not None
             and stamp.backs_off
             and claim.is_file(context, latched.fd, latched.found)
+            and not expire_unclaimed(context, self.queue, claim.id, latched)
         ):
             self._check_noted()
             count = min((stamp.deliveries or 0) + 1, MAX_COUNT) if self.counts else claim.deliveries

@@ -198,19 +198,24 @@ def claim_one(
     was: str | None = None,
     count: int = 0,
 ) -> Claim | None:
-    """Try to claim one ready message; None if another process has it, or if it is no message.
+    """Try to claim one ready message; None if another process has it, if it has expired, or if it
+    is no message.
 
     If another one of its id is in ``delay/``, and its time there is over, that one is claimed.
 
     is_wanted: called with the open file, which may be another message of this id. is_checked: the
-    caller has just seen that its queue exists. has_index: the queue has one. was: the name of a
-    claim to continue; returns None if the last claim of the message was another one. count: the
-    deliveries to note; 0: one more than before.
+    caller has just seen that its queue exists, and that it has not expired. has_index: the queue
+    has one. was: the name of a claim to continue; returns None if the last claim of the message was
+    another one. count: the deliveries to note; 0: one more than before.
 
     Raises:
         BlockingIOError: another process acts on it right now.
         OSError
     """
+    if not is_checked and expire(
+        context, EXPIRE_READY, queue, message_id, context.settings.get(queue).retention
+    ):
+        return None
     try:
         return _claim_ready(
             context, queue, message_id, deadline_ms, is_wanted, is_checked, has_index, was, count

@@ -13,7 +13,7 @@ from typing import Unpack
 from ..context import Context
 from ..layout.messages.message import MAX_HEADER_BYTES, arrived_ms
 from ..layout.names import facts
-from ..layout.transitions import Transition
+from ..layout.transitions import EXPIRE_DELAY, Transition
 from ..records.journal import Details
 from .latch import Latched, pin
 
@@ -52,6 +52,12 @@ def expire(
         if latched is None:
             opened.close()
     return True
+
+
+def expire_unclaimed(context: Context, queue: str, message_id: str, latched: Latched) -> bool:
+    """The same for a latched message of ``delay/`` that is in no claim. Raises OSError."""
+    retention = context.settings.get(queue).retention
+    return expire(context, EXPIRE_DELAY, queue, message_id, retention, latched)
 
 
 def _is_over(context: Context, message_id: str, retention: float | None) -> bool | None:

@@ -321,10 +321,11 @@ def restamp(
     ends_claim: bool = False,
     backs_off: bool = False,
     claim: str | None = None,
+    is_gone: Callable[[Latched], bool] = lambda latched: False,
 ) -> Restamped | None:
     """Set a new deadline in ``delay/`` and keep the count; None if it is not there.
 
-    A message that waits for its backoff is claimed again, unless ``ends_claim``.
+    A message that waits for its backoff is claimed again, unless ``ends_claim``, or ``is_gone``.
 
     later_only: leave a deadline that is not earlier. ends_claim: end the claim instead of renewing
     it, so its name is void; with ``backs_off`` a backoff follows. claim: the claim that must still
@@ -343,7 +344,7 @@ def restamp(
             stamp = stamps.decode(message_id, latched.found.st_mtime_ns)
             if later_only and _is_late(stamp, deadline_ms):
                 new, stamped = stamp or new, True
-            else:
+            elif ends_claim or stamp is None or not stamp.backs_off or not is_gone(latched):
                 new = _new_stamp(stamp, deadline_ms, ends_claim, backs_off)
                 stamped = latched.stamp(context, path, stamps.encoded(message_id, new))
         if not stamped:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..context import Context, Prepared
 from ..durability.sync import Dirty
 from ..errors import NoSuchMessage, as_unavailable
@@ -9,6 +11,7 @@ from ..layout.claim_names import Renewal, check_named, claim_name
 from ..layout.names import check_id, check_queue
 from ..layout.transitions import DELAY, QUEUES, RENEWED
 from .claim import Claim, claim_one, deadline_of
+from .expire import expire_unclaimed
 from .latch import Restamped, not_held, restamp
 
 
@@ -23,7 +26,7 @@ def renew(
 ) -> Prepared[Renewal]:
     """Let a claim (or a delay) end ``visibility`` seconds from now.
 
-    A message that is ready again is claimed again, except in a fifo queue.
+    A message that is ready again is claimed again, except in a fifo queue, or if it has expired.
 
     claim: the name of the claim that is meant; nothing else is renewed.
     though_over: continue that claim, without counting a delivery, if its message is ready again and
@@ -41,7 +44,8 @@ def renew(
         deadline_ms = deadline_of(context, settings, visibility)
         dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
         held: Restamped | Claim | None
-        held = restamp(context, queue, message_id, deadline_ms, claim=claim)
+        is_gone = partial(expire_unclaimed, context, queue, message_id)
+        held = restamp(context, queue, message_id, deadline_ms, claim=claim, is_gone=is_gone)
         if held is None and not settings.fifo and (claim is None or though_over):
             held = reclaim(context, queue, message_id, deadline_ms, claim)
         if held is None and claim is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ..context import Context, Prepared
 from ..durability.sync import Dirty
@@ -13,6 +14,7 @@ from ..layout.steps import giving_way
 from ..layout.transitions import DELAY, NEW, QUEUES, RENEWED
 from .claim import Claim, deadline_of
 from .deliver import deliver_one
+from .expire import expire_unclaimed
 from .latch import Restamped, restamp
 from .renew import reclaim
 
@@ -22,7 +24,8 @@ def renew_at_least(
 ) -> Prepared[list[bool]]:
     """Let claims end ``visibility`` seconds from now or later; for each, whether it is claimed now.
 
-    A later deadline stays. A message that is ready or new is claimed; one that is gone is skipped.
+    A later deadline stays. A message that is ready or new is claimed; one that is gone, or has
+    expired, is skipped.
 
     Raises:
         InvalidValue, NoSuchQueue, Unavailable
@@ -65,14 +68,18 @@ def _renew_one(
     settings: QueueSettings,
 ) -> bool:
     held: Restamped | Claim | None
+    is_gone = partial(expire_unclaimed, context, queue, message_id)
+    postpone = partial(
+        restamp, context, queue, message_id, deadline_ms, later_only=True, is_gone=is_gone
+    )
     # A claim that ends late enough is synced too: the process that made it may not have done so.
-    held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+    held = postpone()
     if held is None and not settings.fifo:
         # It may still be new: then deliver it as the mover would.
         deliver_one(context, queue, message_id)
         held = reclaim(context, queue, message_id, deadline_ms)
     if held is None:
-        held = restamp(context, queue, message_id, deadline_ms, later_only=True)
+        held = postpone()
     if held is None:
         return False
     dirty.files.append(held.fd)

@@ -42,6 +42,7 @@ from ...views.look import look
 from ...views.reading import UNLIMITED, read
 from ..claim import Claim, claim_one, deadline_of
 from ..deliver import deliver_one
+from ..expire import expire_unclaimed
 from ..latch import Latched, is_delayed, latch_patiently
 from ..receive import claimed_message
 from ..release import release, release_uncounted
@@ -201,6 +202,8 @@ def _take(
                 try:
                     if not is_delayed(context, found.name, latched):
                         return None  # it is claimed
+                    if expire_unclaimed(context, queue, found.name, latched):
+                        return None
                     taken = _claim_delayed(context, path, found.name, latched, deadline_ms)
                 finally:
                     latched.unlatch()
