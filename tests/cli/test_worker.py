@@ -272,6 +272,32 @@ def test_what_another_consumer_has_by_now_is_left_to_it(
     assert fsmq.counts("jobs") == {}
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_message_that_it_gets_again_is_renewed_as_well(
+    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path, concurrency: int
+) -> None:
+    """Else its claim would end each time, and no command that takes longer would ever be done."""
+    gates, started = ([tmp_path / f"{name}{n}" for n in (1, 2)] for name in ("gate", "started"))
+    for gate in gates:
+        os.mkfifo(gate)
+    message_id = fsmq.out("put", "jobs", "--body=x").strip()
+    script = "touch started$FSMQ_DELIVERIES; read go < gate$FSMQ_DELIVERIES"
+    process = worker(script, "--visibility=2", "--count=2", f"--concurrency={concurrency}")
+    eventually(started[0].exists)
+    fsmq("release", "jobs", message_id)
+    line_told(process)  # a renewal has found the claim ended
+    if concurrency == 2:
+        eventually(started[1].exists)
+    gates[0].write_text("go\n")
+    assert b"the claim was lost" in line_told(process)
+    eventually(started[1].exists)
+    delay = Path(fsmq.at) / "delay" / f"jobs:{message_id}"
+    first = delay.stat().st_mtime
+    eventually(lambda: delay.stat().st_mtime > first + 2.5)
+    gates[1].write_text("go\n")
+    assert settled(process) == ""
+
+
 def test_a_stop_lets_the_command_finish(
     fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
 ) -> None:

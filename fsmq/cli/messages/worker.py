@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.messages.command import end, end_at_last, facts
@@ -49,8 +49,6 @@ _MAX_DOUBLINGS = 30
 _MAX_LOOK_BYTES = 64 * 1024
 # With these a shell says that a command is not executable, or not found.
 _NOT_RUN = (126, 127)
-# The queue and id of a message: several queues can have messages with the same id.
-_Key: TypeAlias = tuple[str, str]
 _STOPPING = b"fsmq: stopping when what runs has finished; a second signal ends it\n"
 
 
@@ -66,6 +64,21 @@ class Backoff:
         """Seconds to hide a message after this many deliveries."""
         doublings = min((deliveries or 1) - 1, _MAX_DOUBLINGS)
         return float(min(self.limit, self.first * 2**doublings))
+
+
+class _Work:
+    """One claim of a message. Another claim of it can be at work, too, if this one is over.
+
+    process: its command, once that has begun. is_removed: the command was ended for the removal of
+    the message. is_settling: the worker removes the message itself. is_over: renewals have failed.
+    """
+
+    __slots__ = ("is_over", "is_removed", "is_settling", "message", "process")
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+        self.process: subprocess.Popen[bytes] | None = None
+        self.is_removed = self.is_settling = self.is_over = False
 
 
 class Worker:
@@ -97,10 +110,7 @@ class Worker:
         self._visibility = visibility
         self._backoff = backoff
         self._stop_removed = stop_removed
-        self._held: dict[_Key, Any] = {}
-        self._running: dict[_Key, subprocess.Popen[bytes]] = {}
-        self._removed: set[_Key] = set()  # messages whose commands were ended for their removal
-        self._settling: set[_Key] = set()  # this worker removes them itself
+        self._held: set[_Work] = set()
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(concurrency)
         self._stop = threading.Event()  # claim no more
@@ -154,9 +164,10 @@ class Worker:
                     continue
                 message = self._claim()
                 if message is not None:
+                    work = _Work(message)
                     with self._lock:
-                        self._held[_key(message)] = message
-                    pool.submit(self._work, message)
+                        self._held.add(work)
+                    pool.submit(self._work, work)
                     left = None if left is None else left - 1
                     idle_since = time.monotonic()
                     continue
@@ -191,27 +202,26 @@ class Worker:
 
     # -- working ---------------------------------------------------------------------------------
 
-    def _work(self, message: Any) -> None:
+    def _work(self, work: _Work) -> None:
         try:
             unseen = self._stop.is_set()
-            code = None if unseen else self._run_command(message)
+            code = None if unseen else self._run_command(work)
             with self._lock:
-                self._settling.add(_key(message))
+                work.is_settling = True
             if code in _NOT_RUN:
                 self._end_without_command(code)
                 # Else a claim that still waits would get it at once: one more delivery in vain.
                 self._fed.wait(_FEED_PATIENCE * _LOOK_EVERY_S)
-            self._settle(message, code, unseen=unseen)
+            if not work.is_removed:
+                self._settle(work.message, code, unseen=unseen)
         finally:
             with self._lock:
-                self._held.pop(_key(message), None)
-                self._running.pop(_key(message), None)
-                self._removed.discard(_key(message))
-                self._settling.discard(_key(message))
+                self._held.discard(work)
             self._slots.release()
 
-    def _run_command(self, message: Any) -> int | None:
+    def _run_command(self, work: _Work) -> int | None:
         """The command's exit code, negative for a signal; None if the worker is being stopped."""
+        message = work.message
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", self._command],
@@ -227,7 +237,7 @@ class Worker:
             report(f"{name_of(message)}: cannot run the command: {error.strerror}")
             return Exit.INTERNAL
         with self._lock:
-            self._running[_key(message)] = process
+            work.process = process
         if self._kill.is_set():
             end(process)
         process.communicate(message.body)
@@ -238,8 +248,6 @@ class Worker:
 
         unseen: its command has not begun.
         """
-        if _key(message) in self._removed:
-            return
         try:
             if code == 0:
                 self._ack(message)
@@ -310,57 +318,56 @@ class Worker:
 
     def _renew(self) -> None:
         assert self._visibility is not None
-        lost: set[_Key] = set()
         while not self._settled.wait(self._visibility / _RENEWALS):
-            for message in self._at_work():
-                if _key(message) in lost:
+            for work in self._at_work():
+                message = work.message
+                if work.is_over:
                     continue
                 try:
                     message.renew(self._visibility)
                 except (*CLAIM_OVER, NoSuchQueue) as error:
                     with self._lock:
-                        gone = _key(message) in self._running.keys() - self._settling
-                    if not gone:
-                        continue
-                    lost.add(_key(message))
+                        if work.is_settling:
+                            continue
+                        work.is_over = True
                     if isinstance(error, ClaimEnded):
                         report(f"{name_of(message)}: {error}")
                     else:
-                        self._note_removed(message)
+                        self._note_removed(work)
                 except FsmqError as error:
                     report(f"{name_of(message)}: cannot renew, trying again: {error}")
 
-    def _at_work(self) -> list[Any]:
+    def _at_work(self) -> list[_Work]:
         with self._lock:
-            return [message for key, message in self._held.items() if key in self._running]
+            return [work for work in self._held if work.process is not None]
 
     def _look(self) -> None:
         """Notice removed messages sooner than renewals do."""
         while not self._settled.wait(_LOOK_EVERY_S):
-            for message in self._at_work():
+            for work in self._at_work():
+                message = work.message
                 if not isinstance(message, Message):
                     continue  # of a log: renewals notice if it is done
                 if len(message.body) > _MAX_LOOK_BYTES:
                     continue  # find() reads the body; renewals notice the removal, too
                 try:
                     if self._open(message.queue).find(message.id) is None:
-                        self._note_removed(message)
+                        self._note_removed(work)
                 except NoSuchQueue:
-                    self._note_removed(message)
+                    self._note_removed(work)
                 except FsmqError:
                     continue  # renewals report it
 
-    def _note_removed(self, message: Any) -> None:
+    def _note_removed(self, work: _Work) -> None:
+        process, name = work.process, name_of(work.message)
         with self._lock:
-            process = self._running.get(_key(message))
-            if process is None or _key(message) in self._removed | self._settling:
+            if process is None or work.is_removed or work.is_settling:
                 return
-            if self._stop_removed:
-                self._removed.add(_key(message))
+            work.is_removed = self._stop_removed
         if not self._stop_removed:
-            report(f"{name_of(message)}: it was removed while its command was running")
+            report(f"{name}: it was removed while its command was running")
             return
-        report(f"{name_of(message)}: it was removed: its command is ended")
+        report(f"{name}: it was removed: its command is ended")
         end(process)
         threading.Thread(target=end_at_last, args=(process,), daemon=True).start()
 
@@ -370,15 +377,12 @@ class Worker:
                 return  # the first one repeated, which may have interrupted the next line
             self._signal = number
             self._stop.set()
-            # Not `_running`, to which a command is added only after it has begun.
+            # Also if its command is just beginning.
             if self._held:
                 # Not to a stream: the code that this handler interrupts may hold its lock.
                 os.write(2, _STOPPING)
             return
         self._kill.set()
-        for process in list(self._running.values()):
-            end(process)
-
-
-def _key(message: Any) -> _Key:
-    return message.queue, name_of(message)
+        for work in list(self._held):
+            if work.process is not None:
+                end(work.process)
