@@ -582,6 +582,26 @@ def test_a_message_that_comes_where_a_new_one_was_is_not_new(
     assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
 
 
+def test_what_goes_with_an_old_folder_is_not_what_came_into_the_new_one(
+    spool: Spool, root: Path, where: Path
+) -> None:
+    """The reaper unlinks a purged message while another one of its id is in the queue."""
+    first, between, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
+    first.put_many([b""] * 1100)  # so many go with their folder
+    first.put(b"purged", id="x")
+    between.put_many([b""] * 400)
+    last.put(b"old", id="x")
+
+    def change(step: str, done: int, of: int) -> None:
+        if step == "messages" and done > 1101 and steps:
+            steps.pop(0)()
+
+    steps: list[Any] = [first.purge, partial(last.move_to, "a"), spool.reap]
+    taken = backup(root, where, progress=change)
+    assert steps == []
+    assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
+
+
 def test_a_message_is_copied_though_its_id_is_used_again_where_it_was(
     spool: Spool, root: Path, where: Path
 ) -> None:
@@ -766,7 +786,10 @@ def test_a_restore_that_dies_leaves_nothing_or_all(
     assert set(counted) == {2}
 
 
-def test_the_halves_of_a_rename_may_come_apart(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("stopped_s", [0, 60])
+def test_the_halves_of_a_rename_may_come_apart(
+    tmp_path: Path, monkeypatch: Any, stopped_s: float
+) -> None:
     root = tmp_path / "mq"
     with Spool(root) as spool:
         spool.create_queue("q")
@@ -780,7 +803,10 @@ def test_the_halves_of_a_rename_may_come_apart(tmp_path: Path, monkeypatch: Any)
         os.rename(root / part / "1", root / target)
         inotify: Any = renames._inotify
         first, second = inotify.read(timeout=0)
-        for events in ([first], [], [second]):
+        now = time.monotonic()
+        for events in ([first], [second]) if stopped_s else ([first], [], [second]):
             monkeypatch.setattr(inotify, "read", lambda events=events, **_: events)
+            monkeypatch.setattr(time, "monotonic", lambda now=now: now)
             renames.read()
+            now += stopped_s
         assert list(renames.moved) == [target]

@@ -48,6 +48,7 @@ class Renames:
         self._inotify: INotify | None = None
         self._unwatched = tree.network or not events.HAS_EVENTS
         self._folders: dict[int, str] = {}
+        self._watches: dict[str, int] = {}
         # By cookie: followed, fresh (False) or neither, and when it was read; the oldest first.
         self._left: dict[int, tuple[bool | None, float]] = {}
         self._fresh: set[str] = set()
@@ -81,7 +82,9 @@ class Renames:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 self._stop_watching(error)
             return
-        self._folders[watch] = folder
+        # The folder that had this name before was replaced: what leaves it does not leave this one.
+        self._folders.pop(self._watches.get(folder, watch), None)
+        self._folders[watch], self._watches[folder] = folder, watch
 
     def _stop_watching(self, error: OSError) -> None:
         if error.errno not in _LIMITS:
@@ -112,16 +115,17 @@ class Renames:
         """Take in what has happened."""
         if self._inotify is None:
             return
-        self._forget_halves()
         for watch, mask, cookie, name in self._inotify.read(timeout=0):
             if mask & _OVERFLOW:
                 self.lost = True
             folder = self._folders.get(watch)
             if folder is not None and name:
                 self._take(folder, name, mask, cookie)
+        self._forget_halves()
 
     def _forget_halves(self) -> None:
-        """Forget what has left the watched folders: its other half would have come by now."""
+        """Forget what has left the watched folders: its other half would have come by now, however
+        long this process was stopped."""
         until = time.monotonic() - _HALVES_S
         while self._left:
             cookie, (_, read) = next(iter(self._left.items()))
