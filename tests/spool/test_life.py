@@ -187,6 +187,15 @@ def test_the_time_of_an_id_that_somebody_made_is_over_as_well(book: Book) -> Non
     assert book.in_portions(future) == [["accepted"], ["claimed"], ["removed"]]
 
 
+def test_one_put_before_the_time_of_its_id_is_found_though_time_is_over(book: Book) -> None:
+    late = uuid7(ms=NOW_MS + 1_000_000)
+    for at, event in ((0, "accepted"), (100, "removed")):
+        book.segment(at, step(at, event, late))
+    for at in (1000, 1100, 1200):
+        book.segment(at, step(at, "accepted", uuid7(ms=NOW_MS)))
+    assert [e for part in book.in_portions(late) for e in part] == ["accepted", "removed"]
+
+
 @pytest.mark.parametrize("after", ["x", "1.x", "-1.jobs:x", "1.:x", "٣.jobs:x", "9" * 20 + ".q:x"])
 def test_what_no_reader_said_is_refused(book: Book, after: str) -> None:
     with pytest.raises(InvalidValue, match="after"):

@@ -210,6 +210,8 @@ class LifeReader:
             following = segments[number + 1].begun_ms
             yield self._until((following - _EARLY_MS) / 1000)
             if time.monotonic() >= end:
+                if first and self._since is None and not self._is_known:
+                    following = 0  # as in `batches`
                 self.next = f"{following}.{self._last[1][0]}:{self._last[1][1]}"
                 break
 
