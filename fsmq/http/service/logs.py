@@ -23,8 +23,8 @@ from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
 from ..running.turns import LoopTurns
-from .log_pages import read_page
 from .batcher import Batcher
+from .log_pages import read_page
 from .waiters import Waiters
 
 T = TypeVar("T")

@@ -36,8 +36,8 @@ from ...routing import needs
 from ...routing.call import Call
 from ...routing.headers import wants_events
 from ...routing.router import Router
-from ...service.service import Service
 from ...service.batcher import Batcher
+from ...service.service import Service
 from ...service.wanted import Wanted
 from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
