@@ -14,7 +14,7 @@ from aiohttp.web import Response
 
 from fsmq.spool import Message
 from fsmq.spool.errors import FsmqError
-from fsmq.spool.prepare import Acked
+from fsmq.spool.prepare import LARGE_BYTES, Acked
 
 from ..describe import Operation
 from ..fast_path.json_bodies import json_body
@@ -22,7 +22,7 @@ from ..fast_path.request import FastRoute, Request
 from ..guard.keys import Right
 from ..service.service import Service
 from .actions.claims import Claims, Deletes
-from .actions.receiving import Receiving, Wanted
+from .actions.receiving import Receiving, Wanted, work_of
 from .actions.sending import Sending, Sends
 from .ask import TRACE_HEADER, Ask, Result
 from .errors import translated
@@ -99,7 +99,20 @@ class SqsRoutes:
 
     def _received(self, wanted: Wanted, request: Request, claimed: list[Message]) -> None:
         now_ms = int(time.time() * 1000)
-        answer(request, self._receiving.result(wanted, claimed, now_ms))
+        if work_of(claimed) > LARGE_BYTES:
+            request.spawn(self._receive_large(wanted, request, claimed, now_ms))
+        else:
+            answer(request, self._receiving.result(wanted, claimed, now_ms))
+
+    async def _receive_large(
+        self, wanted: Wanted, request: Request, claimed: list[Message], now_ms: int
+    ) -> None:
+        outcome: Result | Exception
+        try:
+            outcome = await self._receiving.large_result(wanted, claimed, now_ms)
+        except Exception as error:
+            outcome = error
+        request.answer_by(_respond, outcome)
 
     def _delete(self, request: Request, deletes: Deletes) -> None:
         answered = partial(request.answer_by, partial(self._removed, deletes))
@@ -120,6 +133,10 @@ class SqsRoutes:
 def refusal(error: FsmqError) -> Response:
     """The answer with an error."""
     return protocol.refuse_json(translated(error), protocol.new_request_id())
+
+
+def _respond(request: Request, result: Result) -> None:
+    request.respond(protocol.answer_json(result, protocol.new_request_id()))
 
 
 def answer(request: Request, result: Result) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ _NAME_CHARACTERS = re.compile(r"[A-Za-z0-9_\-.\u00c0-\u00d6\u00d8-\u00f6\u00f8-\
 _MAX_NAME = 256
 _FIELDS = ("StringValue", "BinaryValue")
 _TYPE = re.compile(r"(?:String|Number|Binary)(?:\.[^\x00-\x1f]{1,249})?")
-_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\s*")
+# Digits are not given back: for a long text that is no number that would take quadratic time.
+_NUMBER = re.compile(r"\s*+[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,4})?\s*+")
 _MAX_DIGITS = 38
 # A line of a header block: no control characters but the tab, and no space at its ends.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -155,17 +157,22 @@ def _other(kind: str, text: str) -> Attribute:
 
 def wanted(attributes: Mapping[str, Attribute], names: Iterable[str]) -> dict[str, Attribute]:
     """Those of the attributes that a receive asks for."""
-    names = list(names)
-    if not names or not attributes:
+    exact = frozenset(names)
+    if not exact or not attributes:
         return {}
-    if any(name in ("All", ".*", "*") for name in names):
+    if not exact.isdisjoint(("All", ".*", "*")):
         return dict(attributes)
-    starts = tuple(name[:-2] for name in names if name.endswith(".*"))
-    return {
-        name: one
-        for name, one in attributes.items()
-        if name in names or (starts and name.startswith(starts))
-    }
+    starts: list[str] = []
+    for start in sorted(name[:-2] for name in exact if name.endswith(".*")):
+        if not starts or not start.startswith(starts[-1]):
+            starts.append(start)
+
+    def begins(name: str) -> bool:
+        # None of them begins with another one, so only the last one before the name can be its.
+        place = bisect_right(starts, name)
+        return place > 0 and name.startswith(starts[place - 1])
+
+    return {name: one for name, one in attributes.items() if name in exact or begins(name)}
 
 
 def _is_plain(name: str, one: Attribute) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fsmq.spool import Message
 from fsmq.spool.errors import ClaimEnded, FsmqError, NoSuchMessage, as_unavailable
+from fsmq.spool.prepare import LARGE_BYTES
 
 from ...guard.access import Identity
 from ...service.service import Service
@@ -21,6 +22,7 @@ from ..errors import SqsError
 from ..fifo import sequence_number
 from ..message_attributes import Attribute
 from ..names import Receipt, SqsOptions, is_visible, pack_receipt
+from ..protocol.large import Large, LongBody
 from ..queue_attributes import MAX_VISIBILITY_S, MEMBER, check_number, check_wait, wait_of
 from .attempts import Attempt, Attempts, Given
 from .sending import QUEUE, SENDER, TRACE, check_id, uuid_of
@@ -31,6 +33,8 @@ _NOBODY = "AIDAIENQZJOLO23YVJ4VO"
 # A receive that hides nothing holds its messages only until it releases them.
 _MOMENT_S = 30.0
 _ENCODING = "fsmq.encoding"
+# Describing one attribute takes as long as describing this many bytes of a body.
+_ATTRIBUTE_WORK = 1024
 # In the order in which answers have them.
 _SYSTEM = (
     "SenderId",
@@ -92,10 +96,18 @@ class Receiving(Actions):
         if attempt is not None and wanted.hides:
             given = [Given(m.id, m.claim, m.deliveries, m.deadline or 0.0) for m in messages]
             self._attempts.note(queue, attempt, given, now_ms)
-        result = self.result(wanted, messages, now_ms)
+        result = await self.large_result(wanted, messages, now_ms)
         if not wanted.hides:
             await self._release(messages)
         return result
+
+    async def large_result(
+        self, wanted: Wanted, messages: Sequence[Message], now_ms: int
+    ) -> Result:
+        """The same as :meth:`result`; off the loop, if it is large."""
+        work = work_of(messages)
+        result = await self._service.beside(work, self.result, wanted, messages, now_ms)
+        return Large(result) if work > LARGE_BYTES else result
 
     def result(self, wanted: Wanted, messages: Sequence[Message], now_ms: int) -> Result:
         """The result with messages that were claimed at this moment."""
@@ -158,17 +170,14 @@ class Receiving(Actions):
     def _described(self, wanted: Wanted, message: Message, now_ms: int) -> Result:
         queue, lines = wanted.queue, message.attributes
         attributes = message_attributes.unpacked(lines) if lines else {}
-        raw = message.body
-        body = _text(raw)
-        if body is None:
-            raw = base64.b64encode(raw)
-            body = raw.decode()
+        body, digest, is_coded = _shown(message.body)
+        if is_coded:
             attributes[_ENCODING] = Attribute("String", "base64")
         receipt = Receipt(message.id, message.claim, now_ms)
         answer: Result = {
             "MessageId": uuid_of(message.id),
             "ReceiptHandle": pack_receipt(queue, receipt),
-            "MD5OfBody": hashlib.md5(raw, usedforsecurity=False).hexdigest(),
+            "MD5OfBody": digest,
             "Body": body,
         }
         if wanted.system and (system := self._system(wanted, message, now_ms)):
@@ -231,6 +240,24 @@ def _origin(wanted: Wanted, message: Message) -> str | None:
     # Native clients can set the attribute to anything.
     is_told = origin != wanted.queue and is_visible(origin) and wanted.identity.may_see(origin)
     return origin if is_told else None
+
+
+def work_of(messages: Sequence[Message]) -> int:
+    """How long it takes to describe messages, as the number of bytes that take as long."""
+    return sum(len(one.body) + _ATTRIBUTE_WORK * len(one.attributes) for one in messages)
+
+
+def _shown(raw: bytes) -> tuple[str | LongBody, str, bool]:
+    """A body as it is answered, the MD5 of that, and whether it is in base64."""
+    if len(raw) > LARGE_BYTES:
+        body = LongBody(raw, message_attributes.is_legal)
+        return body, body.md5, not body.is_text
+    text = _text(raw)
+    is_coded = text is None
+    if text is None:
+        raw = base64.b64encode(raw)
+        text = raw.decode()
+    return text, hashlib.md5(raw, usedforsecurity=False).hexdigest(), is_coded
 
 
 def _text(body: bytes) -> str | None:

@@ -14,11 +14,13 @@ from aiohttp.web import Response
 
 from fsmq.spool.on_disk import uuid7
 
+from ...connection.pieces import Pieces
 from ...problems import UnreadableBody
 from ...routing.form_reader import pairs
 from ...routing.json_reader import read_all
 from ..errors import SqsError
 from . import shapes
+from .large import Large, pieces
 
 TARGET = "X-Amz-Target"
 _TARGET = re.compile(r"AmazonSQS\.([A-Za-z]{1,64})")
@@ -31,6 +33,7 @@ WHO = "GetCallerIdentity"
 _ILLEGAL = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _numbers = count(1)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode_large = json.JSONEncoder(separators=(",", ":"), default=str).encode
 # CR is escaped, because XML parsers would change CR LF to LF.
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;", '"': "&quot;"})
 
@@ -121,7 +124,17 @@ def _of_process() -> str:
 
 def answer_json(result: Mapping[str, Any], request_id: str) -> Response:
     """The answer with the result of an action, in JSON."""
+    if isinstance(result, Large):
+        texts = _listed(map(_encode_large, result["Messages"]))
+        body = pieces(texts, result.long_bodies, lambda part: json.dumps(part)[1:-1])
+        return _response(200, _JSON, Pieces(body), request_id)
     return _response(200, _JSON, json_body(result), request_id)
+
+
+def _listed(messages: Iterator[str]) -> Iterator[str]:
+    for number, message in enumerate(messages):
+        yield f",{message}" if number else f'{{"Messages":[{message}'
+    yield "]}"
 
 
 def json_body(result: Mapping[str, Any]) -> bytes:
@@ -137,6 +150,12 @@ def json_headers(request_id: str) -> dict[str, str]:
 def answer_query(action: str, result: Mapping[str, Any], request_id: str) -> Response:
     """The same in XML."""
     space = _STS_XML if action == WHO else _SQS_XML
+    if isinstance(result, Large):
+        before, behind = _around_result(space, action, request_id)
+        named = f"{action}Result>"
+        texts = chain([f"{before}<{named}"], _result(result), [f"</{named}{behind}"])
+        body = pieces(texts, result.long_bodies, _text)
+        return _response(200, _XML, Pieces(chain([_HEAD], body)), request_id)
     if "Successful" in result:
         result = {action: result["Successful"], **result}
         del result["Successful"]
@@ -164,9 +183,13 @@ def refuse_query(error: SqsError, request_id: str) -> Response:
 
 def xml_answer(space: str, action: str, result: str, request_id: str) -> Response:
     """The answer with the result of an action, in XML with a namespace."""
+    before, behind = _around_result(space, action, request_id)
+    return _response(200, _XML, _HEAD + f"{before}{result}{behind}".encode(), request_id)
+
+
+def _around_result(space: str, action: str, request_id: str) -> tuple[str, str]:
     meta = f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
-    text = f'<{action}Response xmlns="{space}">{result}{meta}</{action}Response>'
-    return _response(200, _XML, _HEAD + text.encode(), request_id)
+    return f'<{action}Response xmlns="{space}">', f"{meta}</{action}Response>"
 
 
 def xml_refusal(
@@ -193,7 +216,7 @@ def _with_retry(response: Response, retry_after: int | None) -> Response:
     return response
 
 
-def _response(status: int, content_type: str, body: bytes, request_id: str) -> Response:
+def _response(status: int, content_type: str, body: bytes | Pieces, request_id: str) -> Response:
     return Response(status=status, body=body, headers=_headers(content_type, request_id))
 
 

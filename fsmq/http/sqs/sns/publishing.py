@@ -218,6 +218,7 @@ def _copy(
         lines |= plain.attributes
     else:
         body = _envelope(ask, topic, publication, one.subscriber).encode()
+        ask.call.hold_made(len(body))  # before the next one is made
     group, dedup_id = publication.group, publication.dedup_id
     return NewMessage(body, attributes=lines, group=group, dedup_id=dedup_id)
 
