@@ -76,6 +76,7 @@ class PiecesInTime(Pieces):
         await _write(writer, [self._first])
         async for piece in self._following:
             await _write(writer, [piece])
+            await asyncio.sleep(0)
 
 
 async def _write(writer: AbstractStreamWriter, pieces: list[bytes]) -> None:

@@ -11,6 +11,7 @@ from aiohttp.web import Response, StreamResponse
 from fsmq.spool.checks import MAX_DELIVERIES, check_id
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.inspection import LifeReader, LifeStep
+from fsmq.spool.prepare import portions
 
 from ...wire import moment, quote_id
 from ..answers import json_answer
@@ -60,6 +61,8 @@ _STEP = record(
     required=[],
     description="a line of the journal, see docs/journal.md",
 )
+# How many steps are written at a time; others have their turn in between.
+_STEPS = 100
 _NEED = needs.anybody.then("`look` on each queue that is looked into")
 
 
@@ -144,10 +147,11 @@ class Inspection(Handlers):
     async def _lines(
         self, reader: LifeReader, budget: float, identity: Identity
     ) -> AsyncIterator[bytes]:
-        async for steps in self._service.inspector.life(reader, budget):
-            if identity.is_over:
-                return
-            yield b"".join(_line(seen) for step in steps if (seen := seen_step(identity, step)))
+        async for found in self._service.inspector.life(reader, budget):
+            for steps in [*portions(found, _STEPS)] or [[]]:  # an empty one is a pause
+                if identity.is_over:
+                    return
+                yield b"".join(_line(seen) for step in steps if (seen := seen_step(identity, step)))
         following = {"next": reader.next}
         yield b"" if reader.next is None else json.dumps(following).encode() + b"\n"
 

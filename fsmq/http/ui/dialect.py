@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from aiohttp import hdrs
 from aiohttp.web import BaseRequest, Response, StreamResponse
 
-from fsmq.spool.errors import FsmqError, NoSuchQueue
+from fsmq.spool.errors import FsmqError, InvalidValue, NoSuchQueue
 
 from ..describe import Answer, Operation
 from ..dialect import Dialect
@@ -27,7 +27,7 @@ from ..routing.needs import Need
 from ..service.service import Service
 from .actions import Actions
 from .forms import plain
-from .page_request import PageRequest, UiOptions
+from .page_request import MOST_ADDRESS_BYTES, PageRequest, UiOptions
 from .pages.channel_actions import ChannelActions
 from .pages.channel_pages import ChannelPages
 from .pages.cluster_pages import ClusterPages
@@ -50,6 +50,8 @@ Handler: TypeAlias = Callable[[PageRequest], Awaitable[StreamResponse]]
 _REFUSED_S = 0.5
 # Room for a key, and an address of these pages; small, because the sender is not identified yet.
 _LOGIN_BYTES = 16 * 1024
+# Of an address before its parameters: each link has as many "../" as that has slashes.
+_MOST_PATH_BYTES = 4 * 1024
 
 
 def operation(name: str, summary: str, *, is_open: bool = False) -> Operation:
@@ -130,6 +132,13 @@ class Ui(Dialect):
 
     def admit(self, origins: Origins, request: BaseRequest) -> None:
         origins.check_page(request.method, request.headers)
+        address = request.raw_path
+        if len(address) > MOST_ADDRESS_BYTES or len(address.partition("?")[0]) > _MOST_PATH_BYTES:
+            raise InvalidValue(
+                "address",
+                f"has more than {MOST_ADDRESS_BYTES} bytes, or more than {_MOST_PATH_BYTES} before"
+                " its parameters",
+            )
 
     def problem(self, error: FsmqError) -> Response:
         """The answer to an error before the sender is identified: without a page around it."""

@@ -10,6 +10,8 @@ from ..problems import UnreadableBody
 from ..routing.form_reader import pairs
 
 PLAIN, WITH_FILES = "application/x-www-form-urlencoded", "multipart/form-data"
+# Of all fields of a form together, without its files.
+MOST_TEXT_BYTES = 1024 * 1024
 _MOST_FIELDS = 5000
 _MOST_ABOVE = 16 * 1024  # bytes of headers before the content of a field
 _BLANK = b"\r\n\r\n"
@@ -54,9 +56,14 @@ def with_files(body: bytes, content_type: str) -> Fields:
     sign = b"\r\n--" + (given[1] or given[2]).encode("utf-8", "replace")
     fields: dict[str, list[str]] = {}
     files: dict[str, File] = {}
+    size = 0
     for head, content in _parts(body, sign):
         name, kind = _said_by(head)
         if kind is None:
+            size += len(content)
+            if size > MOST_TEXT_BYTES:
+                words = f"the fields of the form have over {MOST_TEXT_BYTES} bytes"
+                raise UnreadableBody(f"{words}: send a long text as a file")
             fields.setdefault(name, []).append(content.decode("utf-8", "replace"))
         elif content:
             files[name] = File(content, kind)

@@ -11,10 +11,9 @@ from fsmq.spool.inspection import Place, place_of
 from fsmq.wire import quote_id, unquote_id
 
 from .actions import Action, Done, Form, back, chosen, each
+from .notices import MOST_UNDONE
 from .page_request import PageRequest
 
-# How many ids fit into an address.
-MOST_UNDONE = 50
 _HOLD_S = 300.0
 
 

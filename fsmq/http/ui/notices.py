@@ -60,5 +60,7 @@ UNDO: Mapping[str, tuple[Right, Mapping[str, str]]] = {
     "subscribed": ("admin", {"do": "unsubscribe", "queue": "{of}"}),
 }
 
+# How many ids fit into an address.
+MOST_UNDONE = 50
 # Actions that can be undone only with an {of}.
 OF_SOME = ("held", "released", "sent", "subscribed")

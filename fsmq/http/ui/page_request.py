@@ -29,16 +29,19 @@ from ..routing.call import Call
 from ..routing.form_reader import pairs, work_of
 from ..service.monitoring.inspector import Search
 from ..service.service import Service
-from .forms import PLAIN, WITH_FILES, Fields, plain, with_files
-from .notices import NOTICES, OF_SOME, UNDO
+from .forms import MOST_TEXT_BYTES, PLAIN, WITH_FILES, Fields, plain, with_files
+from .notices import MOST_UNDONE, NOTICES, OF_SOME, UNDO
 from .rendering import Rendering
 
-FORM_BYTES = 1024 * 1024
+# Pages have their address in many of their links.
+MOST_ADDRESS_BYTES = 16 * 1024
 # How long a page waits for fresh figures and warnings before it shows those that are known.
 PATIENCE_S = 0.1
 # How much of a body lists show at most.
 _BEGINNING = 512
 _MOST_PARAMETERS = 100
+# What was typed into a form, shown again: each sign may become five, as text and as bytes.
+_SHOWN_TIMES = 10
 _PREFIX = "/_ui/"
 # The names of fields, by those that the engine has for them.
 _FIELDS = {"schedule": "name", "id": "own_id"}
@@ -146,8 +149,10 @@ class PageRequest:
 
     @property
     def _sent(self) -> Sequence[str]:
-        """The ids of messages that were just sent, percent-encoded."""
-        return self.query.get("of", "").split(",") if self.query.get("did") == "sent" else ()
+        """The ids of messages that were just sent, percent-encoded; empty if there are too many."""
+        of = self.query.get("of", "") if self.query.get("did") == "sent" else ""
+        ids = of.split(",", MOST_UNDONE)
+        return ids if of and len(ids) <= MOST_UNDONE else ()
 
     @property
     def sent(self) -> Sequence[str]:
@@ -258,10 +263,11 @@ class PageRequest:
     def with_notice(address: str, word: str, number: int, of: str = "") -> str:
         """An address whose page reports an action, with a word of `NOTICES` and a number.
 
-        of: the data needed to undo it.
+        of: the data needed to undo it; without it, if the address would be too long.
         """
         done = f"{address}{'&' if '?' in address else '?'}did={word}&n={number}"
-        return f"{done}&of={quote(of, safe='')}" if of else done
+        undo = f"&of={quote(of, safe='')}" if of else ""
+        return done + undo if len(undo) <= MOST_ADDRESS_BYTES // 2 else done
 
     def again(self, **changes: object) -> str:
         """The address of this page with some parameters changed, or removed (None)."""
@@ -306,7 +312,7 @@ class PageRequest:
             if kind not in (PLAIN, WITH_FILES):
                 raise UnreadableBody(f"expected a form, {PLAIN}")
             files = kind == WITH_FILES
-            limit = FORM_BYTES + (self.spool.context.max_message_bytes if files else 0)
+            limit = MOST_TEXT_BYTES + (self.spool.context.max_message_bytes if files else 0)
             body = await self.call.body(limit, self.service.read_timeout)
             read = partial(with_files, body, given) if files else partial(plain, body)
             work = len(body) if files else work_of(body)
@@ -362,8 +368,12 @@ class PageRequest:
         """A whole page. status: that of the problem, if a form is refused."""
         if self.problem is not None:
             status = problem_type(self.problem).status
+        size = _SHOWN_TIMES * sum(len(one) for of in self._typed.values() for one in of)
+        self.call.hold_made(size)
         text = await self.service.in_thread(self.render, template, values)
-        return self._rendering.answer(text, status)
+        answer = self._rendering.answer(text, status)
+        self.call.free(size)
+        return answer
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """The text of a template; rendering takes milliseconds."""

@@ -29,8 +29,9 @@ from .actions import (
 )
 from .commands import curl, curl_each, fsmq
 from .forms import File
-from .hidden_actions import HIDDEN_ACTIONS, MOST_UNDONE
+from .hidden_actions import HIDDEN_ACTIONS
 from .moving_actions import MOVING_ACTIONS
+from .notices import MOST_UNDONE
 from .page_request import PageRequest
 from .pages.message_lists import choose_all
 from .pages.queue_pages import menu_page, settings_page

@@ -148,6 +148,58 @@ def test_forms_with_files_take_no_more_than_the_memory_for_bodies(tmp_path: Path
         assert peak(suite) - before < limit + BEYOND
 
 
+def test_a_refused_form_takes_no_more_than_the_memory_for_bodies(tmp_path: Path) -> None:
+    """What was typed is shown again: each quote as five signs, in a text and in its bytes."""
+    limit, size = 32 * 1024 * 1024, 1000 * 1024
+    form = b"do=send&delay=never&body=" + b'"' * size
+    options = ["--sync=none", f"--max-body-memory={limit}"]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        Api(suite).make("q")
+
+        def send(_: int) -> int:
+            with Wire(suite.url, 60) as wire:
+                return wire.ask("POST", "/_ui/q/q", FORM | {"Origin": suite.url}, form).status
+
+        assert send(0) == 400
+        peak(suite)
+        before = memory(suite)
+        with ThreadPoolExecutor(48) as pool:
+            statuses = set(pool.map(send, range(96)))
+        assert statuses <= {400, 503}
+        assert 400 in statuses
+        assert peak(suite) - before < limit + BEYOND
+
+
+def test_a_long_text_is_sent_as_a_file(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("texts")
+    part = '--b\r\nContent-Disposition: form-data; name="{}"{}\r\n\r\n{}\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=b", "Origin": suite.url}
+    for size, more, status in (
+        (1000 * 1024, "", 303),
+        (1100 * 1024, "", 400),
+        (1100 * 1024, '; filename="f"', 303),
+    ):
+        name = "file" if more else "body"
+        form = part.format("do", "", "send") + part.format(name, more, "x" * size) + "--b--"
+        with Wire(suite.url, 60) as wire:
+            asked = wire.ask("POST", "/_ui/q/texts", headers, form.encode())
+        assert asked.status == status
+        assert (b"send a long text as a file" in asked.body) == (status == 400)
+
+
+def test_no_page_has_a_long_address_in_each_of_its_links(suite: Suite) -> None:
+    Api(suite).make("linked")
+    for path in ("q/linked?did=sent&of={}", "queues?x={}", "q/linked?state={}", "none/{}"):
+        for sign in (",", "(", "/"):
+            assert ask(suite, "GET", path.format(sign * 120_000)).status == 400
+            assert len(ask(suite, "GET", path.format(sign * 16_000)).text) < 1_500_000
+    text = ask(suite, "GET", "q/linked?did=sent&of=" + "," * 15_000).text
+    assert len(text) < 100_000
+    text = ask(suite, "GET", "q/linked?did=sent&of=" + ",".join(map("m{}".format, range(50)))).text
+    assert text.count('name="message"') == 50
+
+
 def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
     """What is compiled of it is kept, and takes thirty times its size."""
     assert ask(suite, "GET", "queues?match=" + "*a" * 100).status == 200

@@ -22,7 +22,8 @@ _SIGNS_OF_REASON = 300
 # How many different bodies of a group are listed.
 _BODIES = 20
 # Numbers and ids differ between equal failures, so they are ignored.
-_NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
+_SIGNS_OF_NUMBERS = re.compile(r"[0-9a-f-]+")
+_DIGIT = re.compile(r"[0-9]")
 _LIST = re.compile(r"#(?:,? #)+")
 
 
@@ -97,7 +98,11 @@ def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str
 
 def _folded(text: str, signs: int) -> str:
     """The start of a text, without what differs between equal failures."""
-    return _LIST.sub("#", _NUMBER.sub("#", text))[:signs]
+    return _LIST.sub("#", _SIGNS_OF_NUMBERS.sub(_number, text))[:signs]
+
+
+def _number(found: re.Match[str]) -> str:
+    return "#" if _DIGIT.search(found[0]) else found[0]
 
 
 def _groups(listed: list[Listed], bodies: bool) -> list[Group]:

@@ -11,8 +11,10 @@ from fsmq.spool import Message
 from fsmq.spool.checks import check_id
 from fsmq.spool.errors import NoSuchMessage
 from fsmq.spool.inspection import LifeReader, LifeStep, life_in_order
+from fsmq.words import number as in_words
 from fsmq.words import share
 
+from ...guard.access import Identity
 from ...guard.sight import seen_step
 from ...routing import needs
 from ..page_request import PageRequest
@@ -20,6 +22,8 @@ from .downloads import BODY_BYTES, as_file
 
 # The steps with which a life begins; with any other, the beginning is missing.
 _BEGINNINGS = ("accepted", "moved", "delivered", "deferred")
+# How many steps of a life are shown: the last ones.
+_MOST_STEPS = 500
 # Steps are written in groups, at most this long after they happened.
 _NOTED_S = 5.0
 # What happens to a message between a step and the next one.
@@ -79,7 +83,8 @@ class MessagePages:
     async def message(self, request: PageRequest) -> StreamResponse:
         queue, message_id = _target(request)
         message = await request.service.receiver.find(request.call, queue, message_id)
-        reader, steps = await _life(request, queue, message_id)
+        reader, found = await _life(request, queue, message_id)
+        steps = found[-_MOST_STEPS:]
         if message is None and not steps:
             raise NoSuchMessage(
                 queue, message_id, "in any state, and the journal has no step of it"
@@ -102,7 +107,7 @@ class MessagePages:
             "spent": _spent(shown),
             "bar": _bar(shown),
             "claimed": next((one for one in reversed(steps) if one.event == "claimed"), None),
-            "gap": _gap(steps, message, request.now),
+            "gap": _gap(found, message, request.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,
         }
@@ -127,10 +132,14 @@ async def _life(
 ) -> tuple[LifeReader, list[LifeStep]]:
     """The steps of a message in the journal, in queues that the visitor may look into."""
     reader = LifeReader(request.spool.tree, queue, message_id, request.query.get("after", ""))
-    steps: list[LifeStep] = []
-    async for found in request.service.inspector.life(reader):
-        steps += [seen for step in found if (seen := seen_step(request.identity, step))]
-    return reader, life_in_order(steps)
+    found = [steps async for steps in request.service.inspector.life(reader)]
+    return reader, await request.service.in_thread(_seen, request.identity, found)
+
+
+def _seen(identity: Identity, found: Sequence[Sequence[LifeStep]]) -> list[LifeStep]:
+    """All steps in order, as an identity may see them."""
+    steps = (seen for some in found for step in some if (seen := seen_step(identity, step)))
+    return life_in_order(steps)
 
 
 def _shown(steps: Sequence[LifeStep], message: Message | None, now: float) -> list[Shown]:
@@ -191,7 +200,7 @@ def _spent(steps: Sequence[Shown]) -> dict[str, tuple[float, str]]:
 
 
 def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:
-    """Why steps may be missing; empty if the life has its beginning."""
+    """Why steps are missing, or may be; empty if the life is shown from its beginning."""
     created = None if message is None else message.created_at
     if not steps and created is not None and now - created < _NOTED_S:
         return "Its first steps will be written in a moment: reload the page."
@@ -200,6 +209,9 @@ def _gap(steps: Sequence[LifeStep], message: Message | None, now: float) -> str:
             "The journal has no step of it: it was off, its segments have expired, lines were"
             " dropped, or somebody used mv."
         )
+    if len(steps) > _MOST_STEPS:
+        shown, found = in_words(_MOST_STEPS), in_words(len(steps))
+        return f"These are the last {shown} of {found} steps; the command below shows all."
     if steps[0].event not in _BEGINNINGS:
         return (
             "The beginning is missing: the journal was off then, its segment has expired, or lines"
