@@ -37,6 +37,7 @@ from fsmq.spool.errors import (
 )
 from fsmq.spool.layout.messages.dead_letter import DeadLetter
 from fsmq.spool.layout.messages.message import Message, OwnLines, public
+from fsmq.spool.layout.names import MAX_FILE_NAME_BYTES
 from fsmq.spool.log.segment.record import LogMessage, entry
 from fsmq.spool.moves.order import Move
 
@@ -98,6 +99,8 @@ ERROR_FIELDS = (
 )
 _END_OF_TIME_S = 253_402_300_799
 _plain = re.compile(r"[A-Za-z0-9._-]+")
+# Quoted, a byte of a file's name takes three characters.
+_LONGEST_QUOTED = 3 * MAX_FILE_NAME_BYTES
 
 
 def quote_id(message_id: str) -> str:
@@ -108,8 +111,8 @@ def quote_id(message_id: str) -> str:
 
 
 def unquote_id(quoted: str) -> str:
-    """The id that :func:`quote_id` wrote."""
-    if "%" not in quoted:
+    """The id that :func:`quote_id` wrote; a text that is longer than any of them stays as it is."""
+    if "%" not in quoted or len(quoted) > _LONGEST_QUOTED:
         return quoted
     # File names are bytes: an id that is not UTF-8 must find its file, too.
     return os.fsdecode(unquote_to_bytes(os.fsencode(quoted)))

@@ -511,6 +511,34 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
         lambda: b"do=stop&ref=" + b"%41" * 300_000,
     ),
     ("an end of a session", "POST", "/_ui/logout", BY_BROWSER, lambda: b"%41=%41&" * 4000),
+    (
+        "digits of a number that is none",
+        "POST",
+        "/",
+        SEND,
+        lambda: _json(
+            OF_SQS
+            | {
+                "MessageBody": "x",
+                "MessageAttributes": {
+                    "n": {"DataType": "Number", "StringValue": "1" * 20_000 + "x"}
+                },
+            }
+        ),
+    ),
+    ("an id of escapes", "POST", "/q/ack", IN_JSON, lambda: _json({"ids": ["%41" * 600_000]})),
+    ("an id to move", "POST", "/q/move?to=q2", IN_JSON, lambda: _json({"ids": ["%41" * 600_000]})),
+    (
+        "an id in a form",
+        "POST",
+        "/_ui/q/q",
+        WITH_FILES,
+        lambda: (
+            FIELD.replace(b'"a"', b'"do"').replace(b"x", b"remove")
+            + FIELD.replace(b'"a"', b'"message"').replace(b"x", b"%41" * 600_000)
+            + b"--b--"
+        ),
+    ),
 )
 # Batches of as many messages as one request may have: where they go, and what makes the next one.
 BATCHES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
