@@ -526,6 +526,20 @@ SHAPES: tuple[tuple[str, str, str, Mapping[str, str], Callable[[], bytes]], ...]
             }
         ),
     ),
+    (
+        "a long name of an attribute",
+        "POST",
+        "/q/batch",
+        IN_JSON,
+        lambda: _json([{"body": "x", "attributes": {"a" * 1_900_000: "v"}}]),
+    ),
+    (
+        "a long name of a member",
+        "POST",
+        "/q/ack",
+        IN_JSON,
+        lambda: _json({"ids": [{"a" * 1_900_000: 1}]}),
+    ),
     ("an id of escapes", "POST", "/q/ack", IN_JSON, lambda: _json({"ids": ["%41" * 600_000]})),
     ("an id to move", "POST", "/q/move?to=q2", IN_JSON, lambda: _json({"ids": ["%41" * 600_000]})),
     (

@@ -152,7 +152,8 @@ class Reader:
         if first == "[":
             return [self._value() for _ in self._places("[", "]")]
         if first == "{":
-            return {self._name(): self._value() for _ in self._places("{", "}")}
+            # A name that is too long is refused, and so shown, as any other text.
+            return {str(self._name()): self._value() for _ in self._places("{", "}")}
         return self._fail(problem)
 
     def _decode(self, first: str) -> tuple[Any, int]:
