@@ -1,4 +1,4 @@
-"""mq's server in a thread of this process, for tests that look into it while it answers."""
+"""mq's server in a thread of this process, for tests that inspect it."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ class Inside:
         eventually(lambda: self.server._open.number == number)
 
     def holds_nothing(self) -> bool:
-        """Whether nothing is counted for any request: so it is soon after the last answer."""
+        """Whether no request is counted any more, which holds soon after the last answer."""
         of = self.admission
         return not (
             self.server._open.number or of.memory or of._requests or of._waiting or of._memory
         )
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call something on the loop, after all that is ready there."""
+        """Call a function on the loop, behind everything that is ready there."""
 
         async def do() -> T:
             return function(*arguments)
@@ -127,9 +127,9 @@ class Inside:
         return DIALECTS[name].load()(self.service)
 
     def queue(self, name: str, *, ready: Sequence[bytes] = (), are_kept: bool = True) -> list[str]:
-        """Make a queue with messages that are ready; their ids.
+        """Create a queue with ready messages; their ids.
 
-        are_kept: nobody takes them yet, so wait until the server has seen them.
+        are_kept: wait until the server has seen them all.
         """
         folder = self.root / "queues" / name
         folder.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ class Inside:
         for message_id, body in zip(ids, ready, strict=True):
             (self.root / "tmp").mkdir(exist_ok=True)
             (self.root / "tmp" / message_id).write_bytes(body)
-            # A time with a fraction of a second may look as if it held a count of deliveries.
+            # The fraction of a time can look like a count of deliveries.
             os.utime(self.root / "tmp" / message_id, (1.7e9, 1.7e9))
             (self.root / "tmp" / message_id).rename(folder / message_id)
         if ids and are_kept:
@@ -145,7 +145,7 @@ class Inside:
         return ids
 
     def fill(self, queue: str, bodies: Mapping[str, bytes]) -> None:
-        """Put messages into a queue that is in use and has none, by their ids."""
+        """Put messages with these ids into an empty queue that is in use."""
         for name, body in bodies.items():
             path = self.root / "queues" / queue / name
             path.write_bytes(body)
@@ -154,18 +154,18 @@ class Inside:
         self.seen(queue, len(bodies))
 
     def _has_seen(self, queue: str, number: int) -> bool:
-        """Whether the index has so many; one that is not in use need not have any."""
+        """Whether the index has so many messages, or is not in use."""
         ready = self.spool.context.ready
         return self.call(lambda: ready.refresh() or True) and (
             self.call(ready.is_due, queue) or self.call(ready.count, queue) >= number
         )
 
     def seen(self, queue: str, number: int) -> None:
-        """Wait until so many messages are known to be ready."""
+        """Wait until the index has so many ready messages."""
         eventually(lambda: self._has_seen(queue, number))
 
     def load(self, name: str) -> None:
-        """Have a queue listed that was not in use: the fast path leaves that to others."""
+        """Let aiohttp list a queue that was not in use: the fast path does not."""
         asyncio.run_coroutine_threadsafe(self.service.receiver.load(name), self.loop).result()
 
     @contextmanager
@@ -188,16 +188,16 @@ class Inside:
             syncer.run_only = run
 
     def delete_while_syncing(self, requests: Sequence[bytes], *later: bytes) -> list[Answer]:
-        """Send requests at once to queue q, which is deleted during their sync; all answers.
+        """Send requests to queue q and delete it during their sync; all answers.
 
-        later: more of them, which are sent when it is deleted.
+        later: requests that are sent after the deletion.
         """
         with ExitStack() as stack, self.held_sync() as gate:
             wires = [stack.enter_context(Wire(self.url)) for _ in (*requests, *later)]
             for wire, request in zip(wires, requests, strict=False):
                 wire.send(request)
             self.until_open(len(requests))
-            self.call(lambda: None)  # the last of them has been begun, too
+            self.call(lambda: None)  # the server has begun to read the last of them, too
             self.begun.acquire()
             (self.root / "queues" / "q").rename(self.root / "remove" / "q:gone")
             for wire, request in zip(wires[len(requests) :], later, strict=True):
@@ -206,23 +206,12 @@ class Inside:
             return [wire.answer() for wire in wires]
 
     def talking(self) -> int:
-        """How many connections are open whose clients may still send something."""
+        """How many connections are open for reading."""
         connections = self.server._connections
         return self.call(lambda: sum(not one.has_ended for one in connections.open))
 
-    def hang_up_while_syncing(self, request: bytes) -> None:
-        """Send a request, and hang up before what it has claimed is synced."""
-        with self.held_sync() as gate:
-            with Wire(self.url) as gone:
-                gone.send(request)
-                self.until_open(1)
-                number = self.talking()
-            eventually(lambda: self.talking() == number - 1)
-            gate.set()
-            self.until_open(0)
-
     def steps(self, queue: str) -> list[tuple[str, str]]:
-        """What the journal says of a queue's messages, sorted: the step, and what it came by."""
+        """The journal's steps of a queue, sorted, each with its dialect."""
         self.spool.context.journal.flush()
         lines = [
             json.loads(line)
@@ -232,17 +221,17 @@ class Inside:
         return sorted((line["event"], line["via"]) for line in lines if line.get("queue") == queue)
 
     def empty(self) -> None:
-        """Remove every message, as if there had been none."""
+        """Remove every message."""
         for path in self._stored():
             os.unlink(path)
 
     def tree(self) -> list[tuple[str, bytes]]:
-        """All messages by where they lie, the ids that the server made all alike."""
+        """All messages by their paths, with generated ids replaced."""
         cut = len(f"{self.root}/")
         return sorted((alike(path[cut:]), Path(path).read_bytes()) for path in self._stored())
 
     def _stored(self) -> list[str]:
-        """The paths of all messages. Asked behind each request, with hundreds of queues."""
+        """The paths of all messages."""
         return [path for top in ("new", "queues", "delay") for path in _files(f"{self.root}/{top}")]
 
     def _counting(self, observe: Callable[..., None]) -> Callable[..., None]:
@@ -304,14 +293,14 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def alike(text: str) -> str:
-    """A text with all ids that the server makes, moments and names of claims made alike."""
+    """A text with generated ids, times and names of claims replaced."""
     text = _NUMBER.sub("N", _HANDLE.sub("HANDLE", _EXPIRY.sub(".xEXPIRY", _ID.sub("ID", text))))
     return _CLAIM.sub(r"\1-NN", _MOMENT.sub("MOMENT", text))
 
 
 @contextmanager
 def syncing(root: Path, *dialects: str) -> Iterator[Inside]:
-    """A server whose disk syncs, with a queue q; nothing of a request is left at the end."""
+    """A server with syncs and a queue q; in the end no request may have left anything."""
     with Inside(root, sync="syncfs", dialects=dialects, journal=True) as server:
         server.queue("q")
         server.load("q")

@@ -1,4 +1,4 @@
-"""The same server twice, with the fast path and without it, to compare what they answer."""
+"""The same server with the fast path and without it, to compare their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.http.helpers import Answer, Wire
 from tests.http.inside import Inside, alike
 
 KIB = 1024
-# A body may have so many bytes on these servers, and a slow one so many seconds on hasty ones.
+# The limit of bodies, and the timeout of the hasty servers.
 LIMIT = 96 * KIB
 READ_S = 0.3
 HEAD_S = 0.4
@@ -29,27 +29,46 @@ _ID = "01900000-0000-7000-8000-0000000000{:02}"
 
 
 class Told(NamedTuple):
-    """An answer as far as it is the same on two servers."""
+    """The part of an answer that two servers have in common."""
 
     status: int
     headers: list[tuple[str, str]]
     body: str
 
 
-# A request, or what makes it of the bodies of the answers before it.
+# A request, or a function that makes it from the bodies of earlier answers.
 Step: TypeAlias = "bytes | Callable[[list[bytes]], bytes]"
+# Settings that concern the engine, which all dialects share.
+each_setting = pytest.mark.parametrize(
+    "given",
+    [
+        {"default_delay": 5},
+        {"max_message_bytes": 3},
+        {"max_depth": 2},
+        {"compress": True},
+        {"visibility_timeout": 0},
+        {"max_in_flight": 1},
+        {"paused": True},
+        {"fifo": True},
+        {"max_deliveries": 1, "dead_letter_queue": "dead"},
+        {"claim_order": "fair"},
+        {"sqs": {"ReceiveMessageWaitTimeSeconds": "0"}},
+        {"no-setting": 1},
+    ],
+    ids=str,
+)
 
 
 class Pair:
-    """The same server twice, on roots of their own: with the fast path and without it."""
+    """One server with the fast path and one without it, each on its own root."""
 
     def __init__(self, quick: Inside, plain: Inside) -> None:
         self.both = (quick, plain)
         self.quick, self.plain = self.both
 
-    def queue(self, ready: Sequence[bytes] = (), **settings: object) -> str:
-        """A queue on both that is in use."""
-        name = f"q{next(_queues)}"
+    def queue(self, ready: Sequence[bytes] = (), suffix: str = "", **settings: object) -> str:
+        """A queue in use on both. Names without their suffix have the same length."""
+        name = f"q{next(_queues):04}{suffix}"
         for one in self.both:
             one.queue(name, ready=ready)
             if settings:
@@ -60,14 +79,14 @@ class Pair:
         return name
 
     def filled(self, *bodies: bytes, **settings: object) -> str:
-        """A queue on both that is in use, with messages of the same ids that are ready."""
+        """A queue in use on both, with the same ready messages."""
         name = self.queue(**settings)
         for one in self.both:
             one.fill(name, {_ID.format(at): body for at, body in enumerate(bodies)})
         return name
 
     def fail_syncs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let both disks fail from now on."""
+        """Let all syncs of both fail from now on."""
 
         def fail(group: object) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -76,7 +95,7 @@ class Pair:
             monkeypatch.setattr(one.spool.syncer, "run_only", fail)
 
     def talk(self, *steps: Step) -> list[Told]:
-        """Send steps one after the other on one connection each, and demand the same answers."""
+        """Send steps on one connection each; the answers have to be the same."""
         quick, plain = (talk(one, steps) for one in self.both)
         assert quick == plain, (quick, plain)
         assert self.quick.tree() == self.plain.tree()
@@ -84,7 +103,7 @@ class Pair:
         return quick
 
     def compare(self, *requests: bytes) -> list[Told]:
-        """Send requests one after the other on one connection each, and demand the same answers."""
+        """Send requests on one connection each; the answers have to be the same."""
         quick, plain = (exchange(one, requests) for one in self.both)
         assert quick == plain, (quick, plain)
         assert self.quick.tree() == self.plain.tree()
@@ -93,16 +112,8 @@ class Pair:
         return quick
 
 
-@pytest.fixture(autouse=True)
-def apart(pair: Pair) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
-    yield
-    for one in pair.both:
-        one.empty()
-
-
 def talk(server: Inside, steps: Sequence[Step]) -> list[Told]:
-    """Send the steps one after the other on one connection, and read their answers."""
+    """Send steps one by one on one connection, and read their answers."""
     bodies: list[bytes] = []
     told = []
     with Wire(server.url) as wire:
@@ -141,7 +152,7 @@ def tell(answer: Answer) -> Told:
 
 
 def request(line: str, *lines: str, body: bytes = b"", host: str | None = "localhost") -> bytes:
-    """A request; the length of a body is added, unless a line says something about that."""
+    """A request; the length of the body is added unless a line has it."""
     head = [f"{line} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), *lines]
     if body and not any(one.lower().startswith(("content-l", "transfer")) for one in lines):
         head.append(f"Content-Length: {len(body)}")
@@ -150,7 +161,7 @@ def request(line: str, *lines: str, body: bytes = b"", host: str | None = "local
 
 @contextmanager
 def pair_of(folder: Path, **options: Any) -> Iterator[Pair]:
-    """Two servers that run, of the same options. HASTY: for what is cut, and has no end."""
+    """Two running servers with the same options; HASTY ones have short timeouts."""
     quick = Inside(folder / "quick", **options)
     with quick, Inside(folder / "plain", fast_path=False, **options) as plain:
         yield Pair(quick, plain)

@@ -1,10 +1,9 @@
-"""The fast path answers what aiohttp would answer: what it takes, queues of all kinds, and keys."""
+"""The fast path answers like aiohttp: native requests, settings of queues, and keys."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,22 +11,16 @@ import pytest
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
-from tests.http.helpers import Wire
 from tests.http.keyfile import add_key
 from tests.http.pair import HASTY, KIB, LIMIT, Pair, pair_of, request
 from tests.soak.fuzz import BODIES
 
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    options = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
-        yield running
+OPTIONS = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
 
 
 @pytest.fixture(autouse=True)
 def apart(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Take away what a test has stored: the next one looks at all that there is."""
+    """Remove what a test has stored: the next one compares the whole spool."""
     yield
     for name in {"pair", "guarded"} & set(request.fixturenames):
         found = request.getfixturevalue(name)
@@ -35,7 +28,7 @@ def apart(request: pytest.FixtureRequest) -> Iterator[None]:
             one.empty()
 
 
-# -- what the fast path takes ----------------------------------------------------------------------
+# -- taken by the fast path ------------------------------------------------------------------------
 
 TAKEN = [
     "/{q}/messages",
@@ -66,20 +59,20 @@ USUAL = [
 
 @pytest.mark.parametrize("target", TAKEN)
 @pytest.mark.parametrize("body", BODIES_TAKEN, ids=len)
-def test_a_post_is_taken(pair: Pair, target: str, body: bytes) -> None:
+def test_the_fast_path_takes_posts(pair: Pair, target: str, body: bytes) -> None:
     taken, queue = pair.quick.taken, pair.queue()
     told = pair.compare(request(f"POST {target.format(q=queue)}", body=body))
     assert told[0].status == 201
     assert pair.quick.taken == taken + 1
 
 
-def test_posts_that_a_fifo_queue_knows_again_are_taken(pair: Pair) -> None:
+def test_the_fast_path_takes_posts_with_a_deduplication_id(pair: Pair) -> None:
     queue = pair.queue(fifo=True)
     posts = [
         request(f"POST /{queue}/messages?group=g&dedup_id={one}", body=b"x")
         for one in ("first", "a_1", "b", "a_1")
     ]
-    pair.compare(posts[0])  # what others have sent is read beside the loop, once
+    pair.compare(posts[0])  # messages of other programs are read in a thread, once
     taken = pair.quick.taken
     known = dict(pair.quick.fast_path._heads._lines)  # type: ignore[attr-defined]
     told = pair.compare(*posts[1:])
@@ -97,7 +90,7 @@ def test_posts_that_a_fifo_queue_knows_again_are_taken(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("lines", USUAL, ids=" & ".join)
-def test_usual_headers_are_taken(pair: Pair, lines: list[str]) -> None:
+def test_the_fast_path_takes_usual_headers(pair: Pair, lines: list[str]) -> None:
     taken, queue = pair.quick.taken, pair.queue(ready=[b"one", b"\xff two", b"", b"four"])
     other = pair.queue()
     [message_id] = pair.quick.queue(f"{queue}-x", ready=[b"x"])
@@ -119,7 +112,7 @@ def test_usual_headers_are_taken(pair: Pair, lines: list[str]) -> None:
     assert pair.plain.taken == 0
 
 
-# In JSON the first is six bytes, and two of the second are three in base64.
+# The first takes six bytes in JSON; the second takes base64.
 @pytest.mark.parametrize(
     ("byte", "sizes"),
     [
@@ -130,7 +123,7 @@ def test_usual_headers_are_taken(pair: Pair, lines: list[str]) -> None:
     ids=["text", "control", "binary"],
 )
 @pytest.mark.parametrize("query", ["", "?count=1", "?count=3"])
-def test_bodies_of_any_size_are_given_out(
+def test_bodies_of_any_size_are_claimed(
     pair: Pair, byte: bytes, sizes: tuple[int, ...], query: str
 ) -> None:
     for size in sizes:
@@ -140,8 +133,8 @@ def test_bodies_of_any_size_are_given_out(
         assert pair.quick.taken == taken + 2
 
 
-def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
-    """Attributes, priority, expiry and content type; also those that someone wrote by hand."""
+def test_attributes_and_facts_in_names_of_files(pair: Pair, tmp_path: Path) -> None:
+    """Attributes, priority, expiry and content type, also in files written by hand."""
     queue = pair.queue()
     for one in pair.both:
         for number, (flags, raw) in enumerate(
@@ -157,7 +150,7 @@ def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
         ):
             name = f"p0{number}.01900000-0000-7000-8000-00000000000{number}{flags}"
             (one.root / "queues" / queue / name).write_bytes(raw)
-            # A time with a fraction of a second may look as if it held a count of deliveries.
+            # The fraction of a time can look like a count of deliveries.
             os.utime(one.root / "queues" / queue / name, (1.7e9, 1.7e9))
         one.load(queue)
         one.seen(queue, 7)
@@ -186,8 +179,8 @@ def test_what_a_message_keeps_is_given_out(pair: Pair, tmp_path: Path) -> None:
         "?visibility=5&visibility=5",
     ],
 )
-def test_a_change(pair: Pair, query: str) -> None:
-    """Of a message that is in flight, one that is not, and none."""
+def test_changes(pair: Pair, query: str) -> None:
+    """Of a message in flight, a ready one and a missing one."""
     message_id, queue = "01900000-0000-7000-8000-0000000000aa", pair.queue()
     for one in pair.both:
         for name in (message_id, message_id.replace("aa", "bb")):
@@ -209,7 +202,7 @@ def test_a_change(pair: Pair, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["?wait=0.02", "?wait=0.02&count=3", "?wait=0.02&visibility=5"])
-def test_a_wait_in_vain(pair: Pair, query: str) -> None:
+def test_a_wait_that_ends_without_a_message(pair: Pair, query: str) -> None:
     taken, queue = pair.quick.taken, pair.queue()
     told = pair.compare(*[request(f"GET /{queue}/messages{query}")] * 2)
     assert told[0].status == 204
@@ -220,13 +213,13 @@ def test_a_wait_in_vain(pair: Pair, query: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max_message_bytes": 10}, {"max_depth": 1}], ids=str)
-def test_what_a_setting_of_a_queue_refuses(pair: Pair, settings: dict[str, object]) -> None:
+def test_posts_that_a_setting_refuses(pair: Pair, settings: dict[str, object]) -> None:
     queue = pair.queue(ready=[b"x" * 3], **settings)
     posts = [b"x", b"x" * 10, b"x" * 11, b"a" * 5000]
     pair.compare(*(request(f"POST /{queue}/messages", body=body) for body in posts))
 
 
-def test_settings_that_nobody_can_read(pair: Pair) -> None:
+def test_unreadable_settings(pair: Pair) -> None:
     queue = pair.queue()
     for one in pair.both:
         (one.root / "config").mkdir(exist_ok=True)
@@ -250,8 +243,8 @@ def test_packed_bodies(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 200])
-def test_what_does_not_come_to_its_end(tmp_path: Path, size: int) -> None:
-    """A head and a body that are cut: what is said after the time for it."""
+def test_requests_that_stay_incomplete(tmp_path: Path, size: int) -> None:
+    """Incomplete heads and bodies: the answer after the timeout."""
     with pair_of(tmp_path, **HASTY) as pair:
         queue = pair.queue()
         whole = request(f"POST /{queue}/messages", body=b"x" * 300)
@@ -259,29 +252,12 @@ def test_what_does_not_come_to_its_end(tmp_path: Path, size: int) -> None:
         pair.compare(whole[:size])
 
 
-@pytest.mark.parametrize("pause", [False, True])
-def test_requests_in_pieces(pair: Pair, pause: bool) -> None:
-    for cut in (10, 40, 70, 71, 72, 75):
-        for one in pair.both:
-            queue = "pieces"
-            one.queue(queue)
-            whole = request(f"POST /{queue}/messages", "Accept: */*", body=b"body")
-            with Wire(one.url) as wire:
-                wire.send(whole[:cut])
-                one.call(lambda: None)
-                if pause:
-                    time.sleep(0.002)
-                wire.send(whole[cut:])
-                assert wire.answer().status == 201
-    assert pair.quick.tree() == pair.plain.tree()
-
-
 # -- keys ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, dict[str, str]]]:
-    """Two servers with keys, and these."""
+    """Two servers with keys, and those keys."""
     folder = tmp_path_factory.mktemp("guarded")
     file = folder / "keys"
     keys = {

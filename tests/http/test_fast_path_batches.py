@@ -1,4 +1,4 @@
-"""Native batches and acks that take the fast path are answered as aiohttp would answer them."""
+"""Native batches and acks get the same answers on the fast path as from aiohttp."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from fsmq.http.guard.access import Access
-from fsmq.http.guard.keys import load
 from tests.http.helpers import Wire
 from tests.http.inside import Inside, syncing
-from tests.http.keyfile import add_key
-from tests.http.pair import LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
-from tests.http.test_errors import is_problem
-from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
+from tests.http.pair import LIMIT, Pair, request
 from tests.soak.fuzz import BODIES
+
+pytestmark = pytest.mark.usefixtures("emptied")
+OPTIONS = {"dialects": ("emodb", "sqs"), "host_names": (), "max_message_bytes": LIMIT}
 
 ID = "01900000-0000-7000-8000-0000000000{:02}"
 EVENTS = "Content-Type: application/cloudevents-batch+json"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    options = {"dialects": ("emodb", "sqs"), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
-        yield running
 
 
 def batch(queue: str, given: Any, *lines: str) -> bytes:
@@ -44,7 +33,7 @@ def ack(queue: str, given: Any, *lines: str) -> bytes:
 
 
 def acks(queue: str, of: int, *members: str) -> Callable[[list[bytes]], bytes]:
-    """What acknowledges all that an answer before has given, by these members."""
+    """Acknowledge all messages of an earlier answer, by these members."""
 
     def step(bodies: list[bytes]) -> bytes:
         messages = json.loads(bodies[of])["messages"]
@@ -89,7 +78,7 @@ BAD: list[Any] = [
     [[], ["Content-Type: application/json", "Accept: application/json"], ["Content-Type: text/x"]],
     ids=len,
 )
-def test_each_request_is_taken(pair: Pair, lines: list[str]) -> None:
+def test_the_fast_path_takes_small_batches_and_acks(pair: Pair, lines: list[str]) -> None:
     taken, queue = pair.quick.taken, pair.filled(*(b"%d" % n for n in range(8)))
     told = pair.talk(
         batch(queue, MESSAGES, *lines),
@@ -108,7 +97,7 @@ def test_each_request_is_taken(pair: Pair, lines: list[str]) -> None:
     assert pair.plain.taken == 0
 
 
-def test_claims_that_have_ended(pair: Pair) -> None:
+def test_acks_of_ended_claims(pair: Pair) -> None:
     queue = pair.filled(b"1", b"2")
     told = pair.talk(
         request(f"GET /{queue}/messages?count=2"),
@@ -120,9 +109,9 @@ def test_claims_that_have_ended(pair: Pair) -> None:
     assert json.loads(told[3].body)["ended"]
 
 
-def test_a_batch_of_many_is_left_to_aiohttp(pair: Pair) -> None:
+def test_large_batches_are_left_to_aiohttp(pair: Pair) -> None:
     queue, taken = pair.filled(*(b"%d" % n for n in range(70))), pair.quick.taken
-    # Behind what is aiohttp's the next may be so, too.
+    # A request behind one of aiohttp's can go to aiohttp as well.
     told = pair.talk(
         request(f"GET /{queue}/messages?count=33"),
         batch(queue, [{"body": "x," * 100}] * 9),
@@ -145,8 +134,8 @@ def test_own_ids(pair: Pair) -> None:
     assert [one.status for one in told] == [201, 409, 409, 200]
 
 
-def test_an_own_id_that_is_taken_is_no_fault_of_others(inside: Inside) -> None:
-    """In one group: who sends the same id twice is told, and all others are served."""
+def test_a_concurrent_duplicate_fails_alone_in_its_group(inside: Inside) -> None:
+    """One group: only the repeated id is refused."""
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(6)]
         with inside.held_sync() as gate:
@@ -159,12 +148,12 @@ def test_an_own_id_that_is_taken_is_no_fault_of_others(inside: Inside) -> None:
     assert statuses[::2] == [201] * 3
     first, *others = sorted(statuses[1::2])
     assert first == 201
-    assert set(others) <= {409, 503}  # it is taken, or about to be
+    assert set(others) <= {409, 503}  # it is being taken
     assert len(inside.tree()) == 8
 
 
-def test_an_own_id_that_stands_is_no_fault_of_others(inside: Inside) -> None:
-    """That it stands is told behind a sync: all others of the group are stored all the same."""
+def test_a_duplicate_of_a_stored_message_fails_alone_in_its_group(inside: Inside) -> None:
+    """The duplicate is found behind a sync; the rest of the group is stored."""
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(6)]
         assert wires[0].ask("POST", "/q/messages?id=own", body=b"x").status == 201
@@ -181,14 +170,14 @@ def test_an_own_id_that_stands_is_no_fault_of_others(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("given", BAD, ids=lambda one: repr(one)[:40])
-def test_every_batch(pair: Pair, given: Any) -> None:
+def test_refused_batches(pair: Pair, given: Any) -> None:
     queue = pair.queue()
     pair.compare(batch(queue, given))
     pair.compare(ack(queue, given))
     pair.compare(ack(queue, json.dumps(given).encode()))
 
 
-def test_every_body(pair: Pair) -> None:
+def test_bodies(pair: Pair) -> None:
     queue = pair.queue()
     for body in BODIES:
         pair.compare(batch(queue, body, f"Content-Length: {len(body)}"))
@@ -217,7 +206,7 @@ def test_every_body(pair: Pair) -> None:
     ],
     ids=str,
 )
-def test_every_id(pair: Pair, ids: Any) -> None:
+def test_ids_to_acknowledge(pair: Pair, ids: Any) -> None:
     pair.compare(ack(pair.queue(), ids))
     pair.compare(ack("not-there", ids))
 
@@ -244,7 +233,7 @@ def test_every_id(pair: Pair, ids: Any) -> None:
         "POST /%61/ack",
     ],
 )
-def test_every_line(pair: Pair, line: str) -> None:
+def test_request_lines(pair: Pair, line: str) -> None:
     queue, body = pair.queue(), b'{"ids":["x"]}' if "ack" in line else b'[{"body":"x"}]'
     pair.compare(request(line.format(queue), body=body))
     pair.compare(request(line.format(queue), "X-Amz-Target: AmazonSQS.SendMessage", body=body))
@@ -269,7 +258,7 @@ def test_every_line(pair: Pair, line: str) -> None:
     ],
     ids=str,
 )
-def test_every_head(pair: Pair, lines: list[str]) -> None:
+def test_headers(pair: Pair, lines: list[str]) -> None:
     queue = pair.filled(b"1")
     event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": "x"}
     pair.compare(batch(queue, [{"body": "x"}], *lines))
@@ -278,11 +267,9 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"max_message_bytes": 3}, {"max_depth": 2}, {"fifo": True}],
-    ids=str,
+    "given", [{"max_message_bytes": 3}, {"max_depth": 2}, {"fifo": True}], ids=str
 )
-def test_what_a_setting_of_a_queue_refuses(pair: Pair, given: dict[str, object]) -> None:
+def test_batches_that_a_setting_refuses(pair: Pair, given: dict[str, object]) -> None:
     queue = pair.queue(**given)
     grouped = [{"body": f"b{n}", "group": f"g{n % 2}", "dedup_id": f"d{n}"} for n in range(4)]
     pair.talk(
@@ -294,10 +281,10 @@ def test_what_a_setting_of_a_queue_refuses(pair: Pair, given: dict[str, object])
     )
 
 
-# -- what goes away --------------------------------------------------------------------------------
+# -- deletions -------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = pair.filled(b"1", b"2")
     pair.fail_syncs(monkeypatch)
     told = pair.talk(batch(queue, MESSAGES), ack(queue, [ID.format(0), "none"]))
@@ -311,16 +298,7 @@ def inside(root: Path) -> Iterator[Inside]:
         yield server
 
 
-def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
-    ids = inside.queue("q", ready=[b"1"])
-    answers = inside.delete_while_syncing([batch("q", MESSAGES)] * 4, ack("q", ids))
-    assert all(is_problem(answer, 404, "no-such-queue") for answer in answers)
-    assert len(answers) == 5
-    assert inside.taken >= 4  # an acknowledgement to a queue that has gone may be aiohttp's
-    assert not inside.tree()
-
-
-def test_a_group_has_a_part_of_many_messages_at_a_time(inside: Inside) -> None:
+def test_a_large_group_is_handled_in_portions(inside: Inside) -> None:
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(20)]
         with inside.held_sync() as gate:
@@ -337,60 +315,3 @@ def test_a_group_has_a_part_of_many_messages_at_a_time(inside: Inside) -> None:
             assert wire.answer().json == {"removed": ids[at * 32 : at * 32 + 32], "missing": []}
     assert inside.taken == 40
     assert not inside.tree()
-
-
-# -- keys ------------------------------------------------------------------------------------------
-
-
-def test_keys(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    keys = {
-        "all": add_key(file, "all", "--send=*", "--receive=*"),
-        "sender": add_key(file, "sender", "--send=*"),
-        "other": add_key(file, "other", "--send=other", "--receive=other"),
-    }
-    with pair_of(tmp_path, access=Access(load(file))) as pair:
-        queue = pair.filled(b"1", b"2")
-        for name, key in keys.items():
-            for form in ("Bearer {}", "bearer  {}", "Basic {}", "Bearer {}x"):
-                header = f"Authorization: {form.format(key)}"
-                taken = pair.quick.taken
-                pair.compare(batch(queue, MESSAGES, header))
-                pair.compare(ack(queue, ["none"], header))
-                if (name, form) == ("all", "Bearer {}"):
-                    assert pair.quick.taken == taken + 2
-        assert pair.plain.taken == 0
-
-
-# -- in pieces -------------------------------------------------------------------------------------
-
-PARTS = st.one_of(
-    st.builds(
-        batch, st.just("QUEUE"), st.lists(st.sampled_from([*MESSAGES, {"body": 1}]), max_size=4)
-    ),
-    st.builds(
-        ack,
-        st.just("QUEUE"),
-        st.lists(st.sampled_from([*map(ID.format, range(3)), "none", ""]), max_size=4),
-    ),
-    st.sampled_from(
-        [
-            batch("not-there", MESSAGES),
-            ack("not-there", ["x"]),
-            batch("QUEUE", b"["),
-            batch("QUEUE", b"1\r\n[\r\n0\r\n\r\n", "Transfer-Encoding: chunked"),
-            request("POST /QUEUE/batch", "Content-Length: 0"),
-            request("POST /QUEUE/messages", body=b"x"),
-            request("GET /QUEUE/messages?count=2"),
-        ]
-    ),
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(parts=st.lists(PARTS, max_size=6), where=cuts)
-def test_pieces_and_pipelines(pair: Pair, parts: list[bytes], where: list[tuple[int, int]]) -> None:
-    for one in pair.both:
-        one.empty()
-    queue = pair.filled(b"1", b"\xff", b"x")
-    compare_in_pieces(pair, queue, parts, where)

@@ -1,24 +1,17 @@
-"""Requests that name their claim: the fast path takes them, and answers as aiohttp would."""
+"""Requests with the name of a claim on the fast path."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from fsmq.spool.layout.stamps import Stamps
-from tests.http.pair import Pair, pair_of, request
+from tests.http.pair import Pair, request
 
 OURS, PLAIN = "01900000-0000-7000-8000-0000000000aa", "own"
 UNTIL_MS = 4_000_000_000_047  # the claim has the name c5-47
 MINE, OTHER = "X-Message-Claim: c5-47", "X-Message-Claim: c4-47"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair_of(tmp_path_factory.mktemp("pair")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -41,7 +34,9 @@ def queue(pair: Pair) -> str:
 @pytest.mark.parametrize(
     "what", ["DELETE {}", "PATCH {}?visibility=9", "PATCH {}?release=9", "PATCH {}?release=0"]
 )
-def test_the_lane_takes_it(pair: Pair, queue: str, what: str, line: str, message_id: str) -> None:
+def test_the_fast_path_takes_requests_with_a_claim(
+    pair: Pair, queue: str, what: str, line: str, message_id: str
+) -> None:
     taken = pair.quick.taken
     asked = request(what.format(f"/{queue}/messages/{message_id}"), line)
     is_mine = line in (MINE, MINE.lower())
@@ -70,17 +65,16 @@ def test_the_lane_takes_it(pair: Pair, queue: str, what: str, line: str, message
     ],
 )
 @pytest.mark.parametrize("method", ["DELETE", "PATCH"])
-def test_what_is_no_claim_is_refused(pair: Pair, queue: str, method: str, lines: list[str]) -> None:
+def test_invalid_claims_are_refused(pair: Pair, queue: str, method: str, lines: list[str]) -> None:
     told = pair.compare(request(f"{method} /{queue}/messages/{OURS}", *lines))
     assert told[0].status == 400
     assert '"field": "X-Message-Claim"' in told[0].body
 
 
 @pytest.mark.parametrize("line", [MINE, "X-Message-Claim: nonsense"])
-def test_who_fetches_or_posts_names_none(pair: Pair, queue: str, line: str) -> None:
+def test_posts_and_claims_ignore_the_header(pair: Pair, queue: str, line: str) -> None:
     told = pair.compare(
-        request(f"POST /{queue}/messages", line, body=b"x"),
-        request(f"GET /{queue}/messages", line),
+        request(f"POST /{queue}/messages", line, body=b"x"), request(f"GET /{queue}/messages", line)
     )
     assert [one.status for one in told] == [201, 200, 200]
     assert dict(told[1].headers)["X-Message-Claim"] == "c1-NN"

@@ -1,4 +1,4 @@
-"""A disk that fails under requests that the fast path does together."""
+"""Failing disks under groups of the fast path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.http.test_fast_path_limits import send_all
 def test_a_removal_that_fails_in_the_middle_of_a_group(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody whose message is removed hears that there was none."""
+    """No request whose message is removed is answered that there was none."""
     with Inside(root) as server, ExitStack() as stack:
         ids = server.queue("q", ready=[b"x"] * 5)
         wires = [stack.enter_context(Wire(server.url)) for _ in ids]
@@ -50,7 +50,7 @@ def test_a_removal_that_fails_in_the_middle_of_a_group(
 FAULTS = [f"{call}:error=EIO:when=7+2" for call in RENAMES.split(",")]
 
 
-def test_renames_that_fail(root: Path) -> None:
+def test_failing_renames(root: Path) -> None:
     with Suite(root, mq_options=["--sync=none"], mover=False, reaper=False) as suite:
         ready = root / "queues" / "q"
         ready.mkdir()

@@ -1,36 +1,31 @@
-"""Requests of every form are answered alike with the fast path and without it."""
+"""All forms of requests get the same answers with the fast path and without it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from tests.harness.rounds import part_of
-from tests.http.pair import HASTY, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
+from tests.http.pair import HASTY, LIMIT, Pair, request
 from tests.http.test_errors import BAD_IDS, BAD_NAMES
 from tests.soak.fuzz import HEADERS, NAMES, VALUES, Generator
 
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    options = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options, **HASTY) as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("emptied")
+OPTIONS = {"dialects": ("emodb", "dynamiq"), "host_names": (), "max_message_bytes": LIMIT, **HASTY}
 
 
-# -- whatever it is --------------------------------------------------------------------------------
+# -- forms -----------------------------------------------------------------------------------------
 
 PARAMETERS = ("delay", "priority", "ttl", "id", "visibility", "wait", "count", "json", "release")
 
 
 @pytest.mark.parametrize("name", [*PARAMETERS, "x"])
-def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
+def test_values_of_parameters(pair: Pair, name: str) -> None:
     queue = pair.queue(ready=[b"x"] * 3)
     for value in VALUES:
         if (name, value) == ("wait", "5"):
-            continue  # nobody has the time
+            continue  # that would take too long
         query = f"?{name}={value}"
         pair.compare(
             request(f"POST /{queue}/messages{query}", body=b"x"),
@@ -71,7 +66,7 @@ def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
         "?delay=" + "0" * 300,
     ],
 )
-def test_every_form_of_a_query(pair: Pair, query: str) -> None:
+def test_forms_of_queries(pair: Pair, query: str) -> None:
     queue = pair.queue(ready=[b"x"])
     for line in ("POST /{}/messages", "GET /{}/messages", "DELETE /{}/messages/m"):
         pair.compare(*[request(f"{line.format(queue)}{query}")] * 2)
@@ -79,21 +74,21 @@ def test_every_form_of_a_query(pair: Pair, query: str) -> None:
 
 
 @pytest.mark.parametrize("name", dict.fromkeys([*BAD_NAMES, *NAMES, "Queue", "a" * 180, "0"]))
-def test_every_name_of_a_queue(pair: Pair, name: str) -> None:
+def test_names_of_queues(pair: Pair, name: str) -> None:
     pair.compare(request(f"POST /{name}/messages", body=b"x"))
     pair.compare(request(f"GET /{name}/messages"))
     pair.compare(request(f"DELETE /{name}/messages/some"))
 
 
 @pytest.mark.parametrize("name", dict.fromkeys([*BAD_IDS, *NAMES, "a.h", "x.lock", "p07.x"]))
-def test_every_id(pair: Pair, name: str) -> None:
+def test_ids_of_messages(pair: Pair, name: str) -> None:
     queue = pair.queue()
     for method in ("DELETE", "GET", "PATCH", "HEAD", "POST", "PUT"):
         pair.compare(request(f"{method} /{queue}/messages/{name}"))
 
 
 @pytest.mark.parametrize("first", ["queue", "dedupq", "queues", "topics", "_topics", "_health"])
-def test_first_segments_of_others(pair: Pair, first: str) -> None:
+def test_reserved_first_segments(pair: Pair, first: str) -> None:
     for one in pair.both:
         (one.root / "queues" / first).mkdir(exist_ok=True)
     for rest in ("messages", "messages/1", "1/messages", "messages/messages"):
@@ -128,7 +123,7 @@ def test_first_segments_of_others(pair: Pair, first: str) -> None:
         "GET /{}/%6dessages",
     ],
 )
-def test_other_lines(pair: Pair, line: str) -> None:
+def test_other_request_lines(pair: Pair, line: str) -> None:
     pair.compare(request(line.format(pair.queue())))
 
 
@@ -196,8 +191,8 @@ EVERY_HEADER = [
 
 
 @pytest.mark.parametrize("header", dict.fromkeys(EVERY_HEADER), ids=lambda one: repr(one)[:60])
-def test_every_header(pair: Pair, header: str) -> None:
-    """Among others and as the last; with a body and without one."""
+def test_headers(pair: Pair, header: str) -> None:
+    """Between other headers and as the last; with a body and without one."""
     queue = pair.queue(ready=[b"x"] * 8)
     own = header.lower().startswith(("content-length", "content-length :", "transfer"))
     for lines in ([header, "User-Agent: a"], ["User-Agent: a", header]):
@@ -226,7 +221,7 @@ def test_every_header(pair: Pair, header: str) -> None:
         "@x",
     ],
 )
-def test_every_host(pair: Pair, host: str | None) -> None:
+def test_host_headers(pair: Pair, host: str | None) -> None:
     queue = pair.queue()
     pair.compare(*[request(f"POST /{queue}/messages", host=host, body=b"x")] * 2)
     pair.compare(request(f"GET /{queue}/messages", host=host))
@@ -236,13 +231,13 @@ def test_every_host(pair: Pair, host: str | None) -> None:
     "version",
     ["HTTP/1.0", "HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/01.1"],
 )
-def test_every_version(pair: Pair, version: str) -> None:
+def test_versions_of_http(pair: Pair, version: str) -> None:
     queue = pair.queue(ready=[b"x"])
     pair.compare(f"GET /{queue}/messages {version}\r\nHost: localhost\r\n\r\n".encode())
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\r\n"], ids=repr)
-def test_other_ends_of_lines(pair: Pair, end: bytes) -> None:
+def test_other_line_endings(pair: Pair, end: bytes) -> None:
     queue = pair.queue(ready=[b"x"])
     whole = request(f"GET /{queue}/messages", "Accept: */*")
     for number in range(whole.count(b"\r\n")):
@@ -256,13 +251,13 @@ def test_blank_lines_before_a_request(pair: Pair) -> None:
     pair.compare(b"\r\n\r\n" + request(f"GET /{queue}/messages"))
 
 
-# More than comes at once; a hasty server may have to end its wait for the rest.
+# More than one read; a hasty server may time out while it waits for the rest.
 LARGE = 60_000
 
 
 @pytest.mark.parametrize("number", range(part_of(25, 60)))
-def test_what_the_fuzzer_makes(pair: Pair, number: int) -> None:
-    """Requests for messages whose names, parameters, headers and bodies may be anything.
+def test_fuzzed_requests(pair: Pair, number: int) -> None:
+    """Requests with random names, parameters, headers and bodies.
 
     The same ones in each run; others in `make soak-models`.
     """

@@ -1,4 +1,4 @@
-"""The fast path keeps the limits: times, and the memory for bodies."""
+"""Limits on the fast path: timeouts, and the memory for bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDLE_S = 0.6
 
 @pytest.fixture
 def hasty(root: Path) -> Iterator[Inside]:
-    """A server that closes connections soon."""
+    """A server with short timeouts."""
     limits = Limits(idle_timeout=IDLE_S, header_timeout=0.4, write_timeout=0.5)
     with Inside(root, limits=limits, send_buffer=65536) as server:
         server.queue("q")
@@ -42,7 +42,7 @@ def hasty(root: Path) -> Iterator[Inside]:
 
 @pytest.mark.parametrize("headers", [[], [{}], [{"X-Other": "1"}], [{}, {"X-Other": "1"}, {}]])
 def test_idle_connections_are_closed(hasty: Inside, headers: list[dict[str, str]]) -> None:
-    """Whoever has answered on them, if anybody has."""
+    """With requests of the fast path, of aiohttp, and without any."""
     with Wire(hasty.url) as wire:
         started = time.monotonic()
         for one in headers:
@@ -52,7 +52,7 @@ def test_idle_connections_are_closed(hasty: Inside, headers: list[dict[str, str]
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Other": "1"}])
-def test_an_answer_that_came_at_once_begins_the_idle_time(
+def test_an_immediate_answer_starts_the_idle_timeout(
     hasty: Inside, headers: dict[str, str]
 ) -> None:
     with Wire(hasty.url) as wire:
@@ -63,17 +63,17 @@ def test_an_answer_that_came_at_once_begins_the_idle_time(
 @pytest.mark.parametrize("first", [{}, {"X-Other": "1"}])
 def test_a_connection_in_use_is_kept(hasty: Inside, first: dict[str, str]) -> None:
     while not is_kept(hasty, first):
-        pass  # it was silent for longer than it meant to
+        pass  # the client was delayed
 
 
 def is_kept(hasty: Inside, first: dict[str, str]) -> bool:
-    """Ask on one connection for long; False if this process was held up meanwhile."""
+    """Use one connection for long; False if this process was delayed meanwhile."""
     with Wire(hasty.url) as wire:
         assert wire.ask("GET", "/q/messages", first).status == 204
         answered = time.monotonic()
         end = answered + 3 * IDLE_S
         while answered < end:
-            time.sleep(IDLE_S / 4)  # what is tested is a client that is silent for less
+            time.sleep(IDLE_S / 4)  # this run had a longer silence than intended
             try:
                 assert wire.ask("GET", "/q/messages").status == 204
             except (AssertionError, OSError):
@@ -85,14 +85,14 @@ def is_kept(hasty: Inside, first: dict[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("first", [[], [{}], [{"X-Other": "1"}]])
-def test_a_connection_that_waits_for_its_answer_is_not_idle(
+def test_a_connection_with_an_open_request_is_not_idle(
     hasty: Inside, first: list[dict[str, str]]
 ) -> None:
     with Wire(hasty.url) as wire, hasty.held_sync() as gate:
         hasty.queue("q", ready=[b"x"])
         for one in first:
             assert wire.ask("GET", "/not-there", one).status == 404
-        hasty.call(lambda: None)  # aiohttp has come to its end
+        hasty.call(lambda: None)  # aiohttp has finished
         wire.request("GET", "/q/messages")
         hasty.until_open(1)
         assert not gate.wait(3 * IDLE_S)
@@ -103,7 +103,7 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle(
 
 
 @pytest.mark.parametrize("query", ["", "?count=1", "?count=20"])
-def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
+def test_a_client_that_reads_nothing_is_cut_off(hasty: Inside, query: str) -> None:
     bodies = [b"x" * 15 * MIB] * 2
     hasty.queue("q", ready=bodies)
     with Wire(hasty.url) as wire:
@@ -117,7 +117,7 @@ def test_a_reader_that_takes_nothing(hasty: Inside, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?count=1"])
-def test_a_slow_reader_gets_everything(root: Path, query: str) -> None:
+def test_a_slow_client_gets_the_whole_answer(root: Path, query: str) -> None:
     body = os.urandom(3 * MIB)
     with Inside(root, send_buffer=65536) as server, Wire(server.url) as wire:
         server.queue("q")
@@ -126,7 +126,7 @@ def test_a_slow_reader_gets_everything(root: Path, query: str) -> None:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         wire.request("GET", f"/q/messages{query}")
         eventually(lambda: server.admission.memory > 3 * MIB - 1)
-        time.sleep(0.3)  # less than it may take nothing, by far
+        time.sleep(0.3)  # far below the timeout of unread answers
         answer = wire.answer()
         assert answer.status == 200
         assert len(answer.body) >= len(body)
@@ -139,8 +139,8 @@ def test_a_slow_reader_gets_everything(root: Path, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?count=1"])
-def test_answers_that_nobody_takes_are_counted(root: Path, query: str) -> None:
-    """Those, too, that are written at once: they lie in memory until the client takes them."""
+def test_unread_answers_count_as_memory(root: Path, query: str) -> None:
+    """Also if they are written at once: they stay in memory until the client reads them."""
     size, number = 90 * KIB if query else 250 * KIB, 60
     with Inside(root, send_buffer=4096) as server, ExitStack() as stack:
         server.queue("q")
@@ -162,13 +162,13 @@ def test_answers_that_nobody_takes_are_counted(root: Path, query: str) -> None:
 
 
 def unsent_of(server: Inside) -> int:
-    """How many bytes wait for clients to take them."""
+    """How many bytes are unsent."""
     wires = [connection._wire for connection in server.server._connections.open]
     return sum(wire.get_write_buffer_size() for wire in wires if wire is not None)
 
 
-def test_there_is_no_memory_for_all_of_a_turn(root: Path) -> None:
-    """Each of many that ask at once gets a message or is refused: the queue is not empty."""
+def test_requests_beyond_the_memory_limit_are_refused(root: Path) -> None:
+    """Each of many concurrent fetches gets a message or 503: the queue is not empty."""
     limits = Limits(memory=4 * MIB)
     with Inside(root, limits=limits) as server, ExitStack() as stack:
         server.queue("q")
@@ -185,12 +185,12 @@ def test_there_is_no_memory_for_all_of_a_turn(root: Path) -> None:
 
 
 def send_all(wires: list[Wire], method: str, *targets: str) -> None:
-    """Send one request on each; called on the loop, all of them within one turn of it."""
+    """Send one request on each, within one turn of the loop."""
     for wire, target in zip(wires, cycle(targets), strict=False):
         wire.request(method, target)
 
 
-def test_a_turn_claims_more_than_one_answer_may_hold(root: Path) -> None:
+def test_one_turn_answers_many_large_messages(root: Path) -> None:
     with Inside(root) as server, ExitStack() as stack:
         server.queue("q")
         server.load("q")
@@ -202,8 +202,8 @@ def test_a_turn_claims_more_than_one_answer_may_hold(root: Path) -> None:
         eventually(lambda: server.admission.memory == 0)
 
 
-def test_an_answer_for_which_there_is_no_memory_any_more_is_one_answer(root: Path) -> None:
-    """It is written when it turns out that the client does not take it."""
+def test_an_answer_beyond_the_memory_limit_is_sent_once(root: Path) -> None:
+    """The limit is reached after it was written."""
     lines = {f"a{n}": "\u00e9" * 6000 for n in range(5)}
     with Inside(root, limits=Limits(memory=4 * MIB), send_buffer=4096) as server:
         server.queue("q")
@@ -221,7 +221,7 @@ def test_an_answer_for_which_there_is_no_memory_any_more_is_one_answer(root: Pat
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Other": "1"}])
-def test_attributes_of_claimed_messages_count_as_bodies_do(
+def test_attributes_of_claimed_messages_count_as_memory(
     root: Path, headers: dict[str, str]
 ) -> None:
     with Inside(root, send_buffer=4096) as server, Wire(server.url) as wire:
@@ -237,9 +237,7 @@ def test_attributes_of_claimed_messages_count_as_bodies_do(
 
 
 @pytest.mark.parametrize("other", [b"", b"X-Other: 1\r\n"])
-def test_what_came_with_the_end_of_a_request_that_is_answered_at_once(
-    root: Path, other: bytes
-) -> None:
+def test_the_request_behind_one_that_is_answered_at_once(root: Path, other: bytes) -> None:
     entries = [{"Id": "1", "MessageBody": "a", "DelaySeconds": 1000}]  # which is too long
     body = json.dumps({"QueueUrl": "http://localhost/000000000000/q", "Entries": entries}).encode()
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessageBatch\r\n"
@@ -258,7 +256,9 @@ SETTINGS_OF_LINES = [{"max_in_flight": 1}, {"max_rate": 20, "max_burst": 1}, {}]
 
 
 @pytest.mark.parametrize("settings", SETTINGS_OF_LINES, ids=str)
-def test_who_is_woken_in_vain_keeps_its_place(root: Path, settings: dict[str, int]) -> None:
+def test_a_waiter_that_is_woken_in_vain_keeps_its_place(
+    root: Path, settings: dict[str, int]
+) -> None:
     with ExitStack() as stack, Inside(root) as server, Spool(root, delivers=False) as spool:
         server.queue("q", ready=[b"held"] if settings else [])
         spool.queue("q").configure(**settings)
@@ -268,7 +268,7 @@ def test_who_is_woken_in_vain_keeps_its_place(root: Path, settings: dict[str, in
         for number, wire in enumerate(wires):
             wire.request("GET", "/q/messages?wait=20")
             eventually(partial(_wait, server, number + 1))
-        server.call(server.service.receiver.waiters.wake, "q", 6)  # by something that others took
+        server.call(server.service.receiver.waiters.wake, "q", 6)  # taken by another client
         for number, wire in enumerate(wires):
             spool.queue("q").put(f"{number}")
             with Spool(root) as mover:

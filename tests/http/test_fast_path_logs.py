@@ -1,10 +1,9 @@
-"""Claims of one message of a channel, and their dones: alike with the fast path and without it."""
+"""Claims and dones of channels: the same answers with the fast path and without it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -20,15 +19,9 @@ LARGE = b"L" * 200_000
 _logs = count(1)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with pair_of(tmp_path_factory.mktemp("pair")) as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What both servers draw by lot."""
+    """Replace the random parts of answers."""
     monkeypatch.setattr("fsmq.spool.log.consuming.channel_files._first_generation", lambda: 1)
 
 
@@ -49,7 +42,7 @@ def messages(log: str) -> str:
     return f"/_logs/{log}/channels/mail/messages"
 
 
-def test_claims_and_dones_take_the_fast_path(pair: Pair, log: str) -> None:
+def test_the_fast_path_takes_claims_and_acks(pair: Pair, log: str) -> None:
     at, taken = messages(log), pair.quick.taken
     told = pair.compare(
         request(f"GET {at}"),
@@ -90,13 +83,13 @@ def test_claims_and_dones_take_the_fast_path(pair: Pair, log: str) -> None:
         "DELETE {}/-1",
     ],
 )
-def test_what_is_not_plain_is_answered_alike(pair: Pair, log: str, line: str) -> None:
+def test_other_requests(pair: Pair, log: str, line: str) -> None:
     at = messages(log)
     pair.compare(request(f"GET {at}"), request(line.format(at)), request(f"GET {at}"))
     pair.compare(request(f"GET {at}", "Accept: application/json"), request(f"GET {at}"))
 
 
-def test_where_there_is_nothing_it_says_why(pair: Pair, log: str) -> None:
+def test_the_reason_for_an_empty_answer(pair: Pair, log: str) -> None:
     at = messages(log)
     claims = [request(f"GET {at}")] * 5
     told = pair.compare(*claims, request(f"GET {at}?wait=0.01"))
@@ -113,13 +106,13 @@ def test_where_there_is_nothing_it_says_why(pair: Pair, log: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/_logs/none/channels/mail", "/_logs/{}/channels/none"])
-def test_what_is_not_there(pair: Pair, log: str, path: str) -> None:
+def test_missing_logs_and_channels(pair: Pair, log: str, path: str) -> None:
     at = f"{path.format(log)}/messages"
     told = pair.compare(request(f"GET {at}"), request(f"DELETE {at}/0"))
     assert [one.status for one in told] == [404, 404, 200]
 
 
-def test_rights_are_those_of_the_channel(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_rights_on_the_channel(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("keys")
     keys = folder / "keys.toml"
     mine = add_key(keys, "mine", "--receive=logs/jobs/mail")
@@ -137,7 +130,7 @@ def test_rights_are_those_of_the_channel(tmp_path_factory: pytest.TempPathFactor
         assert running.quick.taken == taken + 1
 
 
-def test_who_has_hung_up_keeps_nothing(pair: Pair, log: str) -> None:
+def test_a_claim_is_released_if_its_client_hung_up(pair: Pair, log: str) -> None:
     channel = pair.quick.spool.log(log).channel("mail")
     assert channel.state().in_flight == 0  # its lock is there
     lock = os.open(pair.quick.root / "logs" / log / "channels" / "mail" / "progress.1", os.O_RDWR)

