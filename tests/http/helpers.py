@@ -1,4 +1,4 @@
-"""What the tests of HTTP share: short forms of the usual requests, and a client of bare sockets."""
+"""Helpers of the HTTP tests: short forms of the usual requests, and a client on a bare socket."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
+from aiohttp import ClientSession
 from yarl import URL
 
+from tests.harness.suite import eventually_on_loop
+
 PROBLEM = "application/problem+json"
-# As long as a fetch may wait: long enough for any arrival.
+# The longest wait of a fetch.
 ARRIVAL_S = 20
 
 
 def moment(text: str) -> datetime:
-    """A moment as headers and JSON tell it."""
+    """A time as headers and JSON have it."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
@@ -45,58 +47,64 @@ class Answer:
 
 
 def leads_to(path: str, answer: Answer) -> str:
-    """Where ``Location`` leads from a path; below the path of a proxy, to the same place there."""
+    """The target of ``Location``, also below the path of a proxy."""
     location = str(answer.headers["Location"])
     found = urljoin(path, location)
     assert urljoin(f"https://example.org/a/b{path}", location) == f"https://example.org/a/b{found}"
     return found
 
 
-async def ask(client: aiohttp.ClientSession, method: str, path: str, /, **options: Any) -> Answer:
-    """Send one request and read its whole answer. The path is sent as it is written."""
+async def ask(client: ClientSession, method: str, path: str, /, **options: Any) -> Answer:
+    """Send one request and read the answer. The path is sent as it is."""
     async with client.request(method, URL(path, encoded=True), **options) as response:
         return Answer(response.status, response.headers, await response.read())
 
 
-async def post(
-    client: aiohttp.ClientSession, queue: str, body: bytes = b"", /, **params: Any
-) -> str:
+async def post(client: ClientSession, queue: str, body: bytes = b"", /, **params: Any) -> str:
     """Post a message; its id."""
     answer = await send(client, queue, body, **params)
     assert answer.status == 201, answer
     return answer.id
 
 
-async def send(
-    client: aiohttp.ClientSession, queue: str, body: bytes = b"", /, **params: Any
-) -> Answer:
-    """Post a message; whatever is answered."""
+async def send(client: ClientSession, queue: str, body: bytes = b"", /, **params: Any) -> Answer:
+    """Post a message; the answer."""
     query = "&".join(f"{name}={value}" for name, value in params.items())
     return await ask(client, "POST", f"/{queue}/messages?{query}", data=body)
 
 
-async def fetch(client: aiohttp.ClientSession, queue: str, /, **params: Any) -> Answer:
+async def fetch(client: ClientSession, queue: str, /, **params: Any) -> Answer:
     """Fetch, waiting for an arrival unless ``wait`` says how long."""
     query = "&".join(f"{name}={value}" for name, value in ({"wait": ARRIVAL_S} | params).items())
     return await ask(client, "GET", f"/{queue}/messages?{query}")
 
 
-async def configure(client: aiohttp.ClientSession, queue: str, /, **settings: Any) -> Answer:
+async def configure(client: ClientSession, queue: str, /, **settings: Any) -> Answer:
     """Change settings of a queue."""
     answer = await ask(client, "PATCH", f"/{queue}", json=settings)
     assert answer.status == 200, answer
     return answer
 
 
-async def counts(client: aiohttp.ClientSession, queue: str) -> dict[str, int]:
+async def counts(client: ClientSession, queue: str) -> dict[str, int]:
     """A queue's counts by state."""
     found: dict[str, int] = (await ask(client, "GET", f"/{queue}")).json["messages"]
     assert found.pop("unfinished") == found["ready"] + found["in_flight"]
     return found
 
 
+async def until_ready(client: ClientSession, queue: str, number: int) -> None:
+    """Wait until so many messages are ready and none is in new."""
+
+    async def are_ready() -> bool:
+        found = await counts(client, queue)
+        return bool(found["ready"] == number and found["new"] == 0)
+
+    await eventually_on_loop(are_ready)
+
+
 class Crowd:
-    """Many connections whose clients say all the same, and nothing more."""
+    """Many connections that send the same bytes and nothing more."""
 
     def __init__(self, port: int, number: int, says: bytes = b"") -> None:
         self._sockets = []
@@ -120,7 +128,7 @@ class Crowd:
 def _is_open(one: socket.socket) -> bool:
     try:
         while one.recv(4096, socket.MSG_DONTWAIT):
-            pass  # what is said before the end
+            pass  # what comes before the end
     except BlockingIOError:
         return True
     except ConnectionResetError:
@@ -153,7 +161,7 @@ class Wire:
     def request(
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes = b""
     ) -> None:
-        """Send one request; nothing is added to it but the host and the length of a body."""
+        """Send one request; only the host and the length of the body are added."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         if body:
@@ -161,7 +169,7 @@ class Wire:
         self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
 
     def is_read(self) -> bool:
-        """Whether the server has read all that was sent, and what is done now comes behind it."""
+        """Whether the server has read everything that was sent."""
         ours, theirs = (f":{port:04X}" for port in (self.socket.getsockname()[1], self.port))
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             _, local, remote, _, queues, *_ = line.split()
@@ -170,11 +178,11 @@ class Wire:
         return False  # it is closed
 
     def is_readable(self) -> bool:
-        """Whether the server has said something, or has ended the connection."""
+        """Whether there is something to read, or the end."""
         return bool(select.select([self.socket], [], [], 0)[0])
 
     def answer(self, *, head: bool = False) -> Answer:
-        """Read one answer, and nothing behind it."""
+        """Read one answer and nothing more."""
         status_line = self._reader.readline()
         assert status_line, "the server closed the connection"
         status = int(status_line.split()[1])
@@ -186,14 +194,14 @@ class Wire:
         return self.answer(head=of[0] == "HEAD")
 
     def is_closed(self) -> bool:
-        """Wait for the server to close the connection; False if it says something instead."""
+        """Wait for the server to close the connection; False if it sends something instead."""
         try:
             return self._reader.read(1) == b""
         except ConnectionResetError:
             return True
 
     def rest(self) -> bytes:
-        """All that the server says until it closes the connection."""
+        """Everything that the server sends until it closes the connection."""
         return self._reader.read()
 
     def _body(self, headers: Headers) -> bytes:

@@ -8,11 +8,10 @@ import json
 import re
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
-from tests.harness.suite import eventually_on_loop
-from tests.http.helpers import ask, fetch, leads_to
+from tests.http.helpers import ask, fetch, leads_to, until_ready
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UUID = "01977420-dc00-7abc-8def-0123456789ab"
@@ -26,8 +25,8 @@ EVENT = {
 }
 
 
-async def test_what_was_sent_comes_back_under_its_name(
-    client: aiohttp.ClientSession, queue: str
+async def test_trace_context_and_cloudevents_headers_come_back(
+    client: ClientSession, queue: str
 ) -> None:
     headers = {"traceparent": PARENT, "Tracestate": "a=1", "Content-Type": "text/x", **EVENT}
     assert (
@@ -45,8 +44,8 @@ async def test_what_was_sent_comes_back_under_its_name(
     assert raw.headers["ce-id"] == EVENT["ce-id"]
 
 
-async def test_an_attribute_of_such_a_name_is_such_a_header(
-    client: aiohttp.ClientSession, queue: str
+async def test_attributes_with_these_names_are_sent_as_these_headers(
+    client: ClientSession, queue: str
 ) -> None:
     attributes = {"ce-type": "t", "traceparent": PARENT, "ce-no_event": "x", "other": "y"}
     await ask(client, "POST", f"/{queue}/batch", json=[{"body": "", "attributes": attributes}])
@@ -55,7 +54,7 @@ async def test_an_attribute_of_such_a_name_is_such_a_header(
     assert not {"ce-no_event", "other"} & {name.lower() for name in fetched.headers}
 
 
-async def test_a_list_on_several_lines_is_one(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_repeated_tracestate_headers_are_joined(client: ClientSession, queue: str) -> None:
     headers = [("tracestate", "a=1"), ("tracestate", "b=2")]
     await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
     assert (await fetch(client, queue)).headers["tracestate"] == "a=1,b=2"
@@ -76,15 +75,17 @@ async def test_a_list_on_several_lines_is_one(client: aiohttp.ClientSession, que
         [("traceparent", PARENT), ("traceparent", PARENT)],
     ],
 )
-async def test_what_cannot_be_kept_is_refused(
-    client: aiohttp.ClientSession, queue: str, headers: list[tuple[str, str]]
+async def test_refused_headers(
+    client: ClientSession, queue: str, headers: list[tuple[str, str]]
 ) -> None:
     refused = await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
     assert (refused.status, refused.json["field"]) == (400, "attributes")
 
 
 @pytest.mark.parametrize("own", ["order-1", UUID])
-async def test_an_own_id_carries_them(client: aiohttp.ClientSession, queue: str, own: str) -> None:
+async def test_a_message_with_an_own_id_keeps_these_headers(
+    client: ClientSession, queue: str, own: str
+) -> None:
     path = f"/{queue}/messages?id={own}"
     headers = {**EVENT, "traceparent": PARENT, "tracestate": "a=1"}
     first = await ask(client, "POST", path, data=b"x", headers=headers)
@@ -96,7 +97,7 @@ async def test_an_own_id_carries_them(client: aiohttp.ClientSession, queue: str,
     assert (await ask(client, "DELETE", f"/{queue}/messages/{first.id}")).status == 202
 
 
-async def test_an_idempotency_key_goes_with_json(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_an_idempotency_key_with_json(client: ClientSession, queue: str) -> None:
     key = "8e03978e-40d5-43e8-bc93-6894a57f9324"  # a random UUID, as most clients make them
     headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
     path = f"/{queue}/messages?priority=3&ttl=3600"
@@ -105,7 +106,7 @@ async def test_an_idempotency_key_goes_with_json(client: aiohttp.ClientSession, 
     assert len((await fetch(client, queue, count=2)).json["messages"]) == 1
 
 
-async def test_a_topic_and_a_log_keep_them_too(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_topics_and_logs_keep_these_headers(client: ClientSession, queue: str) -> None:
     await ask(client, "PUT", f"/_topics/{queue}")
     filtered = b'{"ce-type": ["com.example.someevent"]}'
     await ask(client, "PUT", f"/_topics/{queue}/queues/{queue}", data=filtered)
@@ -118,8 +119,8 @@ async def test_a_topic_and_a_log_keep_them_too(client: aiohttp.ClientSession, qu
     assert EVENT.items() <= read.json["messages"][0]["attributes"].items()
 
 
-async def test_a_replay_is_answered_as_the_first_time(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_repeated_idempotency_key_gets_the_first_answer(
+    client: ClientSession, queue: str
 ) -> None:
     path = f"/{queue}/messages"
 
@@ -140,7 +141,7 @@ async def test_a_replay_is_answered_as_the_first_time(
     assert (told.status, again.status, again.id) == (201, 201, told.id)
     assert (await post(b"x", UUID, **{"Content-Type": "text/y"})).status == 422
     assert (await fetch(client, queue)).body == b"x"
-    assert (await post(b"x", UUID, **rich)).id == told.id  # in flight, it stands
+    assert (await post(b"x", UUID, **rich)).id == told.id  # in flight, it exists
     for message_id in ("order-1", told.id):
         assert (await ask(client, "DELETE", f"{path}/{message_id}")).status == 202
     assert (await post(b"y", "order-1")).status == 201
@@ -156,15 +157,15 @@ async def test_a_replay_is_answered_as_the_first_time(
         ("x" * 65, "", "id"),
     ],
 )
-async def test_keys_that_are_none(
-    client: aiohttp.ClientSession, queue: str, key: str, query: str, field: str
+async def test_refused_idempotency_keys(
+    client: ClientSession, queue: str, key: str, query: str, field: str
 ) -> None:
     headers = {"Idempotency-Key": key}
     refused = await ask(client, "POST", f"/{queue}/messages{query}", data=b"x", headers=headers)
     assert (refused.status, refused.json["field"]) == (400, field)
 
 
-async def test_whatever_is_made_has_its_path(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_a_creation_is_answered_with_a_location(client: ClientSession, queue: str) -> None:
     schedule = {"cron": "@daily", "queue": queue}
     for path, body in (
         (f"/{queue}.new", None),
@@ -185,14 +186,14 @@ async def test_whatever_is_made_has_its_path(client: aiohttp.ClientSession, queu
         assert "Location" not in again.headers
 
 
-async def test_what_gets_an_id_has_its_path(client: aiohttp.ClientSession, queue: str) -> None:
-    """Both ways that a request is read, under any of the names that it may be called by."""
+async def test_an_answer_with_an_id_has_a_location(client: ClientSession, queue: str) -> None:
+    """With both parsers and with all host names."""
     for headers in ({}, {"X-Other": "1"}):
         for path in (f"/{queue}/messages", f"/%{ord(queue[0]):x}{queue[1:]}/messages"):
             posted = await ask(client, "POST", path, data=b"x", headers=headers)
             assert leads_to(path, posted) == f"{path}/{posted.id}"
     path = f"/{queue}/messages/{posted.id}"
-    await eventually_ready(client, path)
+    await until_ready(client, queue, 4)
     changed = await ask(client, "PATCH", f"{path}?priority=7")
     assert leads_to(path, changed) == f"/{queue}/messages/{changed.id}" != path
     run = f"/_schedules/{queue}.run"
@@ -204,19 +205,11 @@ async def test_what_gets_an_id_has_its_path(client: aiohttp.ClientSession, queue
     assert leads_to(f"/{queue}/move", begun) == f"/_moves/{begun.json['move']}"
 
 
-async def eventually_ready(client: aiohttp.ClientSession, path: str) -> None:
-    async def is_ready() -> bool:
-        shown = await ask(client, "GET", f"{path}?json=true")
-        return bool(shown.json["state"] == "ready")
-
-    assert await eventually_on_loop(is_ready)
-
-
-async def test_every_path_tells_its_methods(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_options_lists_the_methods_of_every_path(client: ClientSession, queue: str) -> None:
     document: dict[str, Any] = (await ask(client, "GET", "/_openapi.json")).json
     for path, methods in document["paths"].items():
         if any(one["tags"][0].startswith(("EmoDB", "Dynamiq")) for one in methods.values()):
-            continue  # they answer as their clients expect
+            continue  # other dialects answer as their clients expect
         asked = await ask(client, "OPTIONS", re.sub(r"\{\w+\}", "x", path))
         assert (asked.status, asked.body) == (204, b""), path
         allowed = set(asked.headers["Allow"].split(", "))
@@ -229,13 +222,13 @@ BATCH = "application/cloudevents-batch+json"
 NEEDED = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 
 
-async def post_events(client: aiohttp.ClientSession, queue: str, content: Any) -> Any:
+async def post_events(client: ClientSession, queue: str, content: Any) -> Any:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
     headers = {"Content-Type": f"{BATCH}; charset=utf-8"}
     return await ask(client, "POST", f"/{queue}/batch", data=data, headers=headers)
 
 
-async def claim_events(client: aiohttp.ClientSession, queue: str, count: int = 100) -> Any:
+async def claim_events(client: ClientSession, queue: str, count: int = 100) -> Any:
     path = f"/{queue}/messages?wait=5&count={count}"
     answer = await ask(client, "GET", path, headers={"Accept": BATCH})
     assert answer.headers["Content-Type"] == BATCH
@@ -257,8 +250,8 @@ async def claim_events(client: aiohttp.ClientSession, queue: str, count: int = 1
         ({"flag": True, "number": -7, "text": "7"}, {"flag": "true", "number": "-7"}),
     ],
 )
-async def test_an_event_of_a_batch_comes_back(
-    client: aiohttp.ClientSession, queue: str, event: dict[str, Any], back: dict[str, Any]
+async def test_an_event_in_a_batch_comes_back(
+    client: ClientSession, queue: str, event: dict[str, Any], back: dict[str, Any]
 ) -> None:
     stored = await post_events(client, queue, [{**NEEDED, **event}])
     assert stored.status == 201
@@ -274,8 +267,8 @@ async def test_an_event_of_a_batch_comes_back(
     assert removed.status == 202
 
 
-async def test_a_binary_event_in_a_batch_and_the_other_way_round(
-    client: aiohttp.ClientSession, queue: str
+async def test_binary_and_batched_events_convert_into_each_other(
+    client: ClientSession, queue: str
 ) -> None:
     headers = {**EVENT, "Content-Type": "text/plain", "traceparent": PARENT}
     await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
@@ -302,10 +295,10 @@ async def test_a_binary_event_in_a_batch_and_the_other_way_round(
         ('""', ""),
     ],
 )
-async def test_a_value_is_unquoted_and_decoded_once(
-    client: aiohttp.ClientSession, queue: str, sent: str, told: str
+async def test_a_header_value_is_unquoted_and_decoded_once(
+    client: ClientSession, queue: str, sent: str, told: str
 ) -> None:
-    """The HTTP binding, section 3.1.3.2. In the binary mode it comes back as it came."""
+    """The HTTP binding, section 3.1.3.2. In the binary mode it comes back unchanged."""
     headers = {**EVENT, "ce-subject": sent, "tracestate": "a=%41", "X-Other": "1"}
     for _ in range(2):
         posted = await ask(client, "POST", f"/{queue}/messages", data=b"x", headers=headers)
@@ -315,8 +308,8 @@ async def test_a_value_is_unquoted_and_decoded_once(
     assert (event["subject"], event["tracestate"]) == (told, "a=%41")
 
 
-async def test_what_was_not_sent_by_http_is_told_as_it_is(
-    client: aiohttp.ClientSession, queue: str
+async def test_attributes_that_were_not_headers_are_not_decoded(
+    client: ClientSession, queue: str
 ) -> None:
     attributes = {"ce-subject": "x%FF"}
     await ask(client, "POST", f"/{queue}/batch", json=[{"body": "", "attributes": attributes}])
@@ -324,7 +317,7 @@ async def test_what_was_not_sent_by_http_is_told_as_it_is(
     assert event["subject"] == "x%FF"
 
 
-async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_other_messages_are_wrapped_as_events(client: ClientSession, queue: str) -> None:
     structured = {**NEEDED, "data": {"x": 1}}
     await ask(client, "POST", f"/{queue}/messages?priority=1", data=b"plain")
     for body in (json.dumps(structured).encode(), b"no JSON"):
@@ -368,8 +361,8 @@ async def test_what_is_no_event_is_made_one(client: aiohttp.ClientSession, queue
         ([{**NEEDED, "ext": "x" * 70_000}], "attributes"),
     ],
 )
-async def test_bad_events(
-    client: aiohttp.ClientSession, queue: str, content: Any, field: str | None
+async def test_refused_events(
+    client: ClientSession, queue: str, content: Any, field: str | None
 ) -> None:
     good = [NEEDED] if isinstance(content, list) and content else []
     refused = await post_events(client, queue, good + content if good else content)
@@ -378,7 +371,7 @@ async def test_bad_events(
     assert (await ask(client, "GET", f"/{queue}/peek?state=new")).json["messages"] == []
 
 
-async def test_a_large_event_keeps_its_data(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_a_large_event_keeps_its_data(client: ClientSession, queue: str) -> None:
     data = {"x": 'é"' * 400_000, "y": ["z" * 400_000, 1], "n" * 1_000_000: [{"m": 1.5}] * 40}
     for event in ({"data": data}, {"data": data["x"], "datacontenttype": "text/plain"}):
         assert (await post_events(client, queue, [{**NEEDED, **event}])).status == 201
@@ -387,9 +380,7 @@ async def test_a_large_event_keeps_its_data(client: aiohttp.ClientSession, queue
         assert (json.loads(fetched.body) if is_json else fetched.body.decode()) == event["data"]
 
 
-async def test_settings_are_changed_if_they_are_as_seen(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_if_match_guards_a_change_of_settings(client: ClientSession, queue: str) -> None:
     path = f"/{queue}"
     first = (await ask(client, "GET", path)).headers["ETag"]
     assert re.fullmatch(r'"[0-9a-f]{20}"', first)
@@ -415,10 +406,13 @@ async def test_settings_are_changed_if_they_are_as_seen(
     assert missing.status == 404
 
 
-@pytest.mark.parametrize("what", ["log", "channel", "schedule"])
-async def test_so_are_those_of_others(client: aiohttp.ClientSession, queue: str, what: str) -> None:
+@pytest.mark.parametrize("what", ["queue", "log", "channel", "schedule"])
+async def test_if_match_lets_one_of_several_changes_pass(
+    client: ClientSession, queue: str, what: str
+) -> None:
     log = f"/_logs/{queue}"
     path, body, change = {
+        "queue": (f"/{queue}", {}, {"max_depth": 7}),
         "log": (log, {}, {"dedupe_window": 77}),
         "channel": (f"{log}/channels/c", {}, {"paused": True}),
         "schedule": (
@@ -444,15 +438,3 @@ async def test_so_are_those_of_others(client: aiohttp.ClientSession, queue: str,
     assert missing.status == 404
     for one in dict.fromkeys((path, log)):
         await ask(client, "DELETE", one)
-
-
-async def test_of_many_who_have_seen_the_same_one_changes_it(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
-    seen = (await ask(client, "GET", f"/{queue}")).headers["ETag"]
-    headers = {"If-Match": seen}
-    changes = [{"max_depth": number} for number in range(1, 9)]
-    answers = await asyncio.gather(
-        *(ask(client, "PATCH", f"/{queue}", json=one, headers=headers) for one in changes)
-    )
-    assert sorted(answer.status for answer in answers) == [200] + [412] * 7

@@ -1,4 +1,4 @@
-"""The daemons as programs: options, crashes at any moment, exit codes, and no work while idle."""
+"""The daemons as programs: options, crashes, exit codes and idleness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.http.helpers import Answer, Wire, moment
 
 @contextmanager
 def suite_of(root: Path, *, mover: bool = True, more: tuple[str, ...] = ()) -> Iterator[Suite]:
-    """A suite of a test's own, with the queue ``q``; ``more`` goes to all three programs."""
+    """A new suite with the queue ``q``; ``more`` are options of all three programs."""
     suite = Suite(root, mover=mover)
     for name in ("mq", "mover", "reaper"):
         if name != "mover" or mover:
@@ -37,10 +37,10 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# -- one leg each, as the original runs them ------------------------------------------------------
+# -- one program each ------------------------------------------------------------------------------
 
 
-def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
+def test_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
     with suite_of(root, mover=False) as suite:
         suite.terminate("reaper")
         into = f"--destination={root / 'queues'}"
@@ -54,14 +54,14 @@ def test_two_movers_and_a_reaper_with_one_folder_each(root: Path) -> None:
             ask(suite, "GET", f"/q/messages?wait=20&visibility={seconds}") for seconds in (0, 60)
         ]
         assert [claim.id for claim in claims] == [posted] * 2
-        # --delay holds though the claim ended at once.
+        # --delay holds even if the claim ends at once.
         first, second = (moment(claim.headers["X-Message-Deadline"]) for claim in claims)
         assert second - first - timedelta(seconds=60) >= timedelta(seconds=0.2)
         assert ask(suite, "DELETE", f"/q/messages/{posted}").status == 202
         eventually(lambda: not names(root / "remove"))
 
 
-def test_a_mover_of_new_messages_alone_recovers_what_a_crash_left(root: Path) -> None:
+def test_a_mover_of_new_messages_recovers_an_unfinished_put(root: Path) -> None:
     with suite_of(root, mover=False) as suite:
         (root / "new" / ".q:left-by-a-crash:c459294f").write_bytes(b"whole")
         into = f"--destination={root / 'queues'}"
@@ -94,7 +94,7 @@ def test_a_mover_between_any_two_folders(tmp_path: Path) -> None:
         suite.close()
 
 
-def test_a_mover_waits_before_it_delivers(tmp_path: Path) -> None:
+def test_a_mover_delays_messages(tmp_path: Path) -> None:
     source, destination = tmp_path / "in", tmp_path / "out"
     for folder in (source, destination, destination / "jobs"):
         folder.mkdir()
@@ -130,7 +130,7 @@ def test_a_reaper_of_any_folder(tmp_path: Path) -> None:
         suite.close()
 
 
-# -- many, and none -------------------------------------------------------------------------------
+# -- concurrency -----------------------------------------------------------------------------------
 
 
 def test_three_movers_on_one_tree_do_no_harm(root: Path) -> None:
@@ -147,13 +147,13 @@ def test_three_movers_on_one_tree_do_no_harm(root: Path) -> None:
         assert sorted(fetched) == posted
         for name in ("mover", "second", "third"):
             assert suite.terminate(name) == 0
-            # What the probe says is about this machine.
+            # The result of the probe depends on the machine.
             said = [e for e in suite.logs(name) if e["event"] != "probe"]
             assert not [e for e in said if e["level"] in ("error", "warning")]
 
 
 def test_mq_alone_is_responsive(root: Path) -> None:
-    """Only mq has to run for the service to be there; the others catch up when they start."""
+    """The service needs mq only; the others catch up when they start."""
     with suite_of(root) as suite:
         suite.kill("mover")
         suite.kill("reaper")
@@ -182,7 +182,7 @@ def test_polling_serves_as_events_do(root: Path) -> None:
         assert ask(suite, "GET", "/q/messages?wait=20").body == b"later"
 
 
-def test_a_message_for_a_queue_that_comes_later(root: Path) -> None:
+def test_a_message_waits_for_its_queue_to_be_created(root: Path) -> None:
     with suite_of(root) as suite:
         (root / "draft").write_bytes(b"early")
         (root / "draft").rename(root / "new" / "unborn:m")
@@ -191,10 +191,10 @@ def test_a_message_for_a_queue_that_comes_later(root: Path) -> None:
         assert ask(suite, "GET", "/unborn/messages?wait=20").body == b"early"
 
 
-# -- crashes --------------------------------------------------------------------------------------
+# -- crashes ---------------------------------------------------------------------------------------
 
 
-def test_what_mq_acknowledged_outlives_its_death(root: Path) -> None:
+def test_acknowledged_posts_survive_kills(root: Path) -> None:
     with suite_of(root) as suite:
         told: set[str] = set()
         tried: set[str] = set()
@@ -258,7 +258,7 @@ def test_a_killed_mover_loses_no_message_and_no_timer(root: Path) -> None:
         assert sorted(fetched) == sorted(ids)
 
 
-def test_a_claim_ends_though_everything_was_killed(root: Path) -> None:
+def test_a_claim_ends_after_all_programs_were_killed(root: Path) -> None:
     with suite_of(root) as suite:
         posted = ask(suite, "POST", "/q/messages", b"held").id
         assert ask(suite, "GET", "/q/messages?wait=20&visibility=1").id == posted
@@ -270,7 +270,7 @@ def test_a_claim_ends_though_everything_was_killed(root: Path) -> None:
         assert (again.id, again.headers["X-Message-Deliveries"]) == (posted, "2")
 
 
-def test_unfinished_files_of_a_crash(root: Path) -> None:
+def test_unfinished_puts_are_completed_or_dropped(root: Path) -> None:
     with suite_of(root) as suite:
         suite.kill("mq")
         suite.kill("mover")
@@ -283,7 +283,7 @@ def test_unfinished_files_of_a_crash(root: Path) -> None:
         assert ask(suite, "GET", "/q/messages/torn").status == 404
 
 
-# -- exit codes -----------------------------------------------------------------------------------
+# -- exit codes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -331,24 +331,24 @@ def on_other_filesystem(path: Path) -> bool:
     return os.path.isdir("/dev/shm") and os.stat("/dev/shm").st_dev != path.stat().st_dev
 
 
-# -- idleness -------------------------------------------------------------------------------------
+# -- idleness --------------------------------------------------------------------------------------
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, in the system and in itself."""
+    """The system and user time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_nobody_works_while_nothing_happens(root: Path, watch: str) -> None:
+def test_idle_programs_use_no_cpu(root: Path, watch: str) -> None:
     with suite_of(root, more=(f"--watch={watch}",)) as suite:
-        # A claim that runs, a delay that runs, a ready message, and someone who waits.
+        # A claim, a delay, a ready message and a waiting request.
         ask(suite, "POST", "/q/messages?delay=300", b"x")
         ask(suite, "POST", "/q/messages", b"x")
         ask(suite, "GET", "/q/messages?wait=20&visibility=300")
         ask(suite, "PUT", "/empty")
-        ask(suite, "GET", "/empty/messages?wait=1")  # what the start has left to do is over
+        ask(suite, "GET", "/empty/messages?wait=1")  # the work after the start is done
         # Ticks of a hundredth of a second are coarse, and other programs' work is counted to
         # whom it interrupts: one quiet stretch of six proves that nobody has to work.
         stretches = []
@@ -358,7 +358,7 @@ def test_nobody_works_while_nothing_happens(root: Path, watch: str) -> None:
 
 
 def busiest_while_waiting(suite: Suite, seconds: float) -> float:
-    """The share of the time that the busiest of the three works while a client only waits."""
+    """The CPU usage of the busiest of the three while a client waits."""
     pids = [suite[name].pid for name in ("mq", "mover", "reaper")]
     before = [cpu_seconds(pid) for pid in pids]
     ask(suite, "GET", f"/empty/messages?wait={seconds}")

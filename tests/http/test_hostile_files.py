@@ -1,4 +1,4 @@
-"""What other users may plant in the tree: nothing is followed, nothing hangs, all are served."""
+"""Files that other users plant in the tree: links are not followed and nothing hangs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.helpers import ask, fetch, post, send
 
 
 def link(place: Path) -> None:
-    """A link to a file outside the root, whose bytes nobody may get."""
+    """A link to a secret file outside the root."""
     place.symlink_to(secret(place))
 
 
@@ -44,7 +44,7 @@ def folder(place: Path) -> None:
 
 def listening(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one:
-        # The path of a socket has a limit that those of tests may pass.
+        # Paths of sockets have a limit that paths of tests can exceed.
         here = os.open(place.parent, os.O_RDONLY)
         try:
             one.bind(f"/proc/self/fd/{here}/{place.name}")
@@ -54,7 +54,7 @@ def listening(place: Path) -> None:
 
 def device(place: Path) -> None:
     try:
-        os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero: it has no end
+        os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero, which is endless
     except PermissionError:
         pytest.skip("only root can make device nodes")
 
@@ -74,30 +74,32 @@ def secret(place: Path) -> Path:
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 async def test_in_place_of_messages(
-    suite: Suite,
-    client: aiohttp.ClientSession,
-    queue: str,
-    plant: Callable[[Path], None],
+    suite: Suite, client: ClientSession, queue: str, plant: Callable[[Path], None]
 ) -> None:
     outside = secret(suite.root)
     before = (outside.read_bytes(), outside.stat().st_mtime_ns, sorted(outside.parent.iterdir()))
-    for place in (f"queues/{queue}/0-bad", f"delay/{queue}:1-bad", f"new/{queue}:2-bad"):
+    places = (f"queues/{queue}/0-bad", f"delay/{queue}:1-bad", f"new/{queue}:2-bad")
+    for place in places:
         plant(suite.root / place)
     message_id = await post(client, queue, b"good")
     got = await fetch(client, queue)
     assert (got.body, got.id) == (b"good", message_id)
+    assert (await fetch(client, queue, wait=0.1)).status == 204
     for planted in ("0-bad", "1-bad", "2-bad"):
         for method, query in (("GET", ""), ("PATCH", "?visibility=5"), ("PATCH", "?visibility=0")):
             answer = await ask(client, method, f"/{queue}/messages/{planted}{query}")
-            assert answer.status in (204, 404, 503), (method, planted)
-            assert b"SECRET" not in answer.body
+            # A release moves a delayed message without opening it.
+            found = {404, 204} if (planted, query[-2:]) == ("1-bad", "=0") else {404}
+            assert answer.status in found, (method, planted)
     peeked = await ask(client, "GET", f"/{queue}/peek?count=100")
     assert b"SECRET" not in peeked.body
     assert (await ask(client, "GET", f"/{queue}")).status == 200
     assert (await ask(client, "DELETE", f"/{queue}/messages/{message_id}")).status == 202
-    for planted in ("0-bad", "1-bad", "2-bad"):
+    # Everything can be removed like a message.
+    for planted, place in zip(("0-bad", "1-bad", "2-bad"), places, strict=True):
         answer = await ask(client, "DELETE", f"/{queue}/messages/{planted}")
-        assert answer.status in (202, 404, 503), planted
+        assert answer.status == 202, planted
+        assert not os.path.lexists(suite.root / place)
     now = (outside.read_bytes(), outside.stat().st_mtime_ns, sorted(outside.parent.iterdir()))
     assert now == before
     clear(suite, queue)
@@ -105,7 +107,7 @@ async def test_in_place_of_messages(
 
 @pytest.mark.parametrize("plant", [p for p in PLANTED if p is not folder], ids=lambda p: p.__name__)
 async def test_in_place_of_a_queue(
-    suite: Suite, client: aiohttp.ClientSession, plant: Callable[[Path], None]
+    suite: Suite, client: ClientSession, plant: Callable[[Path], None]
 ) -> None:
     name = f"planted-{plant.__name__}"
     outside = secret(suite.root)
@@ -131,7 +133,7 @@ async def test_in_place_of_a_queue(
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 async def test_in_place_of_settings(
-    suite: Suite, client: aiohttp.ClientSession, queue: str, plant: Callable[[Path], None]
+    suite: Suite, client: ClientSession, queue: str, plant: Callable[[Path], None]
 ) -> None:
     plant(suite.root / "config" / f"{queue}.json")
     for _ in range(2):
@@ -145,7 +147,7 @@ async def test_in_place_of_settings(
 
 
 def clear(suite: Suite, queue: str) -> None:
-    """Take away what was planted, as its owner would, and see that the programs live."""
+    """Remove the planted files, and check that the programs still run."""
     for pattern in (f"queues/{queue}/*", f"delay/{queue}:*", f"new/{queue}:*", f"config/{queue}*"):
         for place in suite.root.glob(pattern):
             with suppress(OSError):

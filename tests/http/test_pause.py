@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.harness.suite import Suite, eventually
-from tests.http.helpers import Answer, Wire
-from tests.http.test_daemons import cpu_seconds
+from tests.http.helpers import Wire
+from tests.http.test_daemons import ask, cpu_seconds
 
 WAITERS = 200
 
@@ -34,11 +34,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Sui
         yield one, two
 
 
-def ask(suite: Suite, method: str, path: str, body: bytes = b"") -> Answer:
-    with Wire(suite.url) as wire:
-        return wire.ask(method, path, body=body)
-
-
 def pause(suite: Suite, queue: str, paused: object) -> None:
     assert ask(suite, "PATCH", f"/{queue}", json.dumps({"paused": paused}).encode()).status == 200
 
@@ -53,17 +48,17 @@ def paused_queue(suite: Suite, queue: str, messages: int) -> None:
     )
 
 
-def test_waiters_of_all_processes_and_hosts_are_woken(hosts: tuple[Suite, Suite]) -> None:
+def test_a_resume_wakes_waiters_of_all_processes_and_hosts(hosts: tuple[Suite, Suite]) -> None:
     one, two = hosts
     paused_queue(one, "woken", 6)
     with ExitStack() as stack:
         wires = []
         for suite in (one, one, one, one, two, two):
             wires.append(stack.enter_context(Wire(suite.url)))
-            # The fast path and the ordinary way.
+            # The fast path and aiohttp.
             more = "&count=1" if len(wires) % 2 else ""
             wires[-1].request("GET", f"/woken/messages?wait=20{more}")
-        time.sleep(0.3)  # none may be answered before, however long it takes
+        time.sleep(0.3)  # none may be answered before the resume
         assert ask(two, "GET", "/woken/messages?wait=0.2").status == 204
         pause(two, "woken", None)
         started = time.monotonic()
@@ -72,7 +67,7 @@ def test_waiters_of_all_processes_and_hosts_are_woken(hosts: tuple[Suite, Suite]
         assert time.monotonic() - started < 15
 
 
-def test_the_moment_wakes(hosts: tuple[Suite, Suite]) -> None:
+def test_a_pause_with_an_end_wakes_waiters(hosts: tuple[Suite, Suite]) -> None:
     one, two = hosts
     paused_queue(one, "moment", 2)
     end = time.time() + 1.5
@@ -85,31 +80,31 @@ def test_the_moment_wakes(hosts: tuple[Suite, Suite]) -> None:
             assert end - 0.01 <= time.time() < end + 15
 
 
-def test_the_end_of_the_wait_comes_as_always(hosts: tuple[Suite, Suite]) -> None:
+def test_a_wait_at_a_paused_queue_ends_in_time(hosts: tuple[Suite, Suite]) -> None:
     paused_queue(hosts[0], "ends", 1)
     for suite in hosts:
         started = time.monotonic()
         assert ask(suite, "GET", "/ends/messages?wait=0.5").status == 204
         assert 0.5 <= time.monotonic() - started < 20
-        # Its own post is not waited for.
+        # The post does not wait.
         with Wire(suite.url) as wire:
             assert wire.ask("POST", "/ends/messages", body=b"x").status == 201
             assert wire.ask("GET", "/ends/messages").status == 204
 
 
-def test_a_deleted_queue_ends_the_wait(hosts: tuple[Suite, Suite]) -> None:
+def test_deleting_a_paused_queue_ends_waits(hosts: tuple[Suite, Suite]) -> None:
     one, two = hosts
     paused_queue(one, "deleted", 1)
     with Wire(one.url) as first, Wire(two.url) as second:
         for wire in (first, second):
             wire.request("GET", "/deleted/messages?wait=20")
         assert wire.ask is not None
-        time.sleep(0.2)  # they wait by then, or find it gone at once
+        time.sleep(0.2)  # they wait by then, or are refused at once
         ask(one, "DELETE", "/deleted")
         assert [wire.answer().status for wire in (first, second)] == [404, 404]
 
 
-def test_many_who_wait_cost_nothing(hosts: tuple[Suite, Suite]) -> None:
+def test_waiters_at_a_paused_queue_use_no_cpu(hosts: tuple[Suite, Suite]) -> None:
     one, two = hosts
     paused_queue(one, "many", 3)
     with ExitStack() as stack:
@@ -127,12 +122,12 @@ def test_many_who_wait_cost_nothing(hosts: tuple[Suite, Suite]) -> None:
             after = [cpu_seconds(suite["mq"].pid) for suite in hosts]
             shares.append(max(a - b - 0.01 for a, b in zip(after, before, strict=True)) / elapsed)
         assert min(shares) <= 0.02, shares
-        # Puts wake nobody.
+        # Puts do not wake waiters.
         for _ in range(20):
             ask(one, "POST", "/many/messages", b"x")
 
 
-def test_it_is_shown(hosts: tuple[Suite, Suite]) -> None:
+def test_a_pause_is_shown(hosts: tuple[Suite, Suite]) -> None:
     one, _ = hosts
     paused_queue(one, "shown", 0)
     assert json.loads(ask(one, "GET", "/shown").body)["settings"]["paused"] is True

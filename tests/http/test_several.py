@@ -1,4 +1,4 @@
-"""One claim from several queues over HTTP: forms of answer, waiting, keys, processes, hang-ups."""
+"""Claims from several queues over HTTP: answers, waits, keys, processes and hang-ups."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq import AsyncClient, Client, NoSuchQueue
 from fsmq.spool.layout.steps import FEW
-from tests.harness.suite import Suite, eventually, eventually_on_loop
-from tests.http.helpers import ARRIVAL_S, Answer, Wire, ask, configure, counts, post
+from tests.harness.suite import Suite, eventually
+from tests.http.helpers import ARRIVAL_S, Answer, Wire, ask, configure, counts, post, until_ready
 from tests.http.keyfile import add_key, bearer
 
-# A wait that ends by itself has lasted at least so long.
+# The minimum time of a wait that times out.
 SHORT_S = 0.3
 
 
 @pytest.fixture
 async def two(suite: Suite, queue: str) -> tuple[str, str]:
-    """Two queues of the test's own."""
+    """Two queues for the test."""
     names = (f"{queue}.a", f"{queue}.b")
     for name in names:
         (suite.root / "queues" / name).mkdir()
@@ -35,30 +35,26 @@ async def two(suite: Suite, queue: str) -> tuple[str, str]:
 
 
 async def claim(
-    client: aiohttp.ClientSession, *queues: str, headers: dict[str, str] | None = None, **more: Any
+    client: ClientSession, *queues: str, headers: dict[str, str] | None = None, **more: Any
 ) -> Answer:
     query = "&".join(f"{name}={value}" for name, value in more.items())
     path = f"/_claim?queues={','.join(queues)}&{query}".rstrip("&")
     return await ask(client, "GET", path, headers=headers or {})
 
 
-async def posted(client: aiohttp.ClientSession, queue: str, number: int) -> None:
+async def posted(client: ClientSession, queue: str, number: int) -> None:
     """Post messages, and wait until all can be claimed."""
     before = (await counts(client, queue))["ready"]
     for n in range(number):
         await post(client, queue, b"%d" % n)
-    await eventually_on_loop(lambda: _has(client, queue, before + number))
+    await until_ready(client, queue, before + number)
 
 
-async def _has(client: aiohttp.ClientSession, queue: str, number: int) -> bool:
-    return (await counts(client, queue))["ready"] == number
+# -- forms -----------------------------------------------------------------------------------------
 
 
-# -- forms ----------------------------------------------------------------------------------------
-
-
-async def test_a_message_as_posted_says_its_queue(
-    client: aiohttp.ClientSession, two: tuple[str, str]
+async def test_a_claimed_message_names_its_queue(
+    client: ClientSession, two: tuple[str, str]
 ) -> None:
     await post(client, two[1], b"x")
     answer = await claim(client, *two, wait=ARRIVAL_S, visibility=100)
@@ -71,8 +67,8 @@ async def test_a_message_as_posted_says_its_queue(
     assert (await claim(client, *two)).status == 204
 
 
-async def test_json_says_the_queue_of_each(
-    client: aiohttp.ClientSession, two: tuple[str, str]
+async def test_json_names_the_queue_of_each_message(
+    client: ClientSession, two: tuple[str, str]
 ) -> None:
     for name in two:
         await posted(client, name, 2)
@@ -84,8 +80,8 @@ async def test_json_says_the_queue_of_each(
     assert (one["queue"], one["body"]) == (two[1], "x")
 
 
-async def test_events_say_the_queue_of_each(
-    client: aiohttp.ClientSession, two: tuple[str, str]
+async def test_events_name_the_queue_of_each_message(
+    client: ClientSession, two: tuple[str, str]
 ) -> None:
     large = b"x" * 200_000
     await post(client, two[0], b"x")
@@ -100,7 +96,7 @@ async def test_events_say_the_queue_of_each(
     assert plain.status == 204
 
 
-async def test_large_bodies_come_whole(client: aiohttp.ClientSession, two: tuple[str, str]) -> None:
+async def test_large_bodies_come_whole(client: ClientSession, two: tuple[str, str]) -> None:
     large = b"y" * 3_000_000
     for name in two:
         await post(client, name, large)
@@ -129,9 +125,7 @@ async def test_large_bodies_come_whole(client: aiohttp.ClientSession, two: tuple
         ("queues=a&queue=b", "unknown parameter"),
     ],
 )
-async def test_what_is_not_understood_is_refused(
-    client: aiohttp.ClientSession, query: str, because: str
-) -> None:
+async def test_refused_queries(client: ClientSession, query: str, because: str) -> None:
     refused = await ask(client, "GET", f"/_claim?{query}")
     assert refused.status == 400
     assert because in refused.json["detail"]
@@ -141,7 +135,7 @@ async def test_too_many_queues_are_refused(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as suite:
         for n in range(1001):
             (suite.root / "queues" / f"t-{n}").mkdir()
-        async with aiohttp.ClientSession(suite.url) as client:
+        async with ClientSession(suite.url) as client:
             refused = await claim(client, "t-*")
             assert (refused.status, refused.json["field"]) == (400, "queues")
             assert "stands for 1001 queues; at most 1000 in one claim" in refused.json["detail"]
@@ -151,10 +145,10 @@ async def test_too_many_queues_are_refused(tmp_path: Path) -> None:
             assert answer.headers["X-Message-Queue"] == "t-999"
 
 
-# -- which queue gives how much -------------------------------------------------------------------
+# -- order and weights -----------------------------------------------------------------------------
 
 
-async def test_order_weights_and_patterns(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_order_weights_and_patterns(client: ClientSession, queue: str) -> None:
     names = [f"{queue}.{name}" for name in ("high", "low", "t1", "t2")]
     for name in names:
         await ask(client, "PUT", f"/{name}")
@@ -171,16 +165,16 @@ async def test_order_weights_and_patterns(client: aiohttp.ClientSession, queue: 
     assert await got(f"{queue}.high:3,{queue}.low", 16) == {"high": 12, "low": 4}
     assert await got(f"{queue}.t?", 10) == {"t1": 5, "t2": 5}
     assert await got(f"{queue}.low:2,{queue}.t*:1", 3, 6) == {"low": 12, "t1": 3, "t2": 3}
-    # What is left of high is less than its share, and the others give the rest.
+    # high has less than its share left, and the others give the rest.
     assert await got(f"{queue}.high:99,{queue}.low:1", 1, 20) == {"high": 15, "low": 5}
 
 
-async def test_what_was_just_posted_is_waited_for_in_order(
-    client: aiohttp.ClientSession, two: tuple[str, str]
+async def test_a_claim_waits_for_a_message_that_was_just_posted(
+    client: ClientSession, two: tuple[str, str]
 ) -> None:
-    """Who has been told that a message is stored finds it, as in a claim from one queue.
+    """A stored message is found after its answer, as in a claim from one queue.
 
-    Unless the mover is later than it is waited for, as it may be where much else goes on.
+    Unless the mover is very late on a busy machine.
     """
     await posted(client, two[1], 20)
     found = []
@@ -191,7 +185,7 @@ async def test_what_was_just_posted_is_waited_for_in_order(
     assert sum(found) > 10
 
 
-async def test_pauses_limits_and_groups(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_pauses_limits_and_groups(client: ClientSession, queue: str) -> None:
     names = [f"{queue}.{name}" for name in ("paused", "limited", "fifo", "open")]
     for name in names:
         await ask(client, "PUT", f"/{name}{'?fifo=true' if name.endswith('fifo') else ''}")
@@ -199,7 +193,7 @@ async def test_pauses_limits_and_groups(client: aiohttp.ClientSession, queue: st
         for n in range(4):
             group = {"group": "one"} if name.endswith("fifo") else {}
             await post(client, name, b"%d" % n, **group)
-        await eventually_on_loop(lambda name=name: _has(client, name, 4))
+        await until_ready(client, name, 4)
     await configure(client, names[0], paused=True)
     await configure(client, names[1], max_in_flight=2)
 
@@ -216,52 +210,42 @@ async def test_pauses_limits_and_groups(client: aiohttp.ClientSession, queue: st
     assert await waiting == ["paused"] * 4
 
 
-async def test_a_queue_that_has_to_be_counted_behind_others_refuses_nobody(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_queue_without_counts_behind_many_messages_is_claimed_from(
+    client: ClientSession, queue: str
 ) -> None:
-    """Behind so many of others it is met in a thread that may list no folder."""
+    """Behind so many others it is reached in a thread that cannot list folders."""
     plain, fifo = f"{queue}.plain", f"{queue}.fifo"
     await ask(client, "PUT", f"/{plain}")
     await ask(client, "PUT", f"/{fifo}?fifo=true")
     await posted(client, plain, FEW + 1)
     await post(client, fifo, b"behind", group="one")
-    await eventually_on_loop(lambda: _has(client, fifo, 1))
+    await until_ready(client, fifo, 1)
     answer = await claim(client, plain, fifo, count=2 * FEW)
     assert answer.status == 200, answer.json
     assert [m["queue"] for m in answer.json["messages"]] == [plain] * (FEW + 1) + [fifo]
 
 
-# -- queues that are not there --------------------------------------------------------------------
+# -- missing queues --------------------------------------------------------------------------------
 
 
-async def test_a_name_has_to_be_there_and_a_pattern_not(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_named_queue_has_to_exist_and_a_pattern_can_match_none(
+    client: ClientSession, queue: str
 ) -> None:
     missing = await claim(client, queue, f"{queue}.none")
     assert (missing.status, missing.json["queue"]) == (404, f"{queue}.none")
     assert (await claim(client, queue, f"{queue}.none*", wait=SHORT_S)).status == 204
 
 
-# -- waiting --------------------------------------------------------------------------------------
+# -- waiting ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", [0, 1])
-async def test_a_message_in_any_queue_wakes(
-    client: aiohttp.ClientSession, two: tuple[str, str], at: int
-) -> None:
-    waiting = asyncio.create_task(claim(client, *two, wait=ARRIVAL_S))
-    await post(client, two[at], b"x")
-    async with asyncio.timeout(ARRIVAL_S / 2):
-        assert (await waiting).headers["X-Message-Queue"] == two[at]
-
-
-async def test_a_wait_ends(client: aiohttp.ClientSession, two: tuple[str, str]) -> None:
+async def test_a_wait_ends_in_time(client: ClientSession, two: tuple[str, str]) -> None:
     began = time.monotonic()
     assert (await claim(client, *two, f"{two[0]}-*", wait=SHORT_S)).status == 204
     assert SHORT_S <= time.monotonic() - began < ARRIVAL_S / 2
 
 
-def test_a_stop_ends_the_wait(tmp_path: Path) -> None:
+def test_a_stop_ends_waits(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as suite, ExitStack() as stack:
         (suite.root / "queues/a").mkdir()
         wires = [stack.enter_context(Wire(suite.url)) for _ in range(3)]
@@ -272,12 +256,12 @@ def test_a_stop_ends_the_wait(tmp_path: Path) -> None:
         assert [wire.answer().status for wire in wires] == [204] * 3
 
 
-# -- processes and hosts --------------------------------------------------------------------------
+# -- processes and hosts ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Suite]]:
-    """One spool: a host with two processes of mq, and one that has no file events."""
+    """One spool: a host with two processes of mq, and one without file events."""
     root = tmp_path_factory.mktemp("hosts") / "mq"
     with ExitStack() as stack:
         one = stack.enter_context(Suite(root, mq_options=["--node=one", "--processes=2"]))
@@ -287,9 +271,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Sui
         yield one, stack.enter_context(two)
 
 
-async def test_processes_share_queues_and_give_each_message_once(
-    hosts: tuple[Suite, Suite],
-) -> None:
+async def test_processes_claim_each_message_once(hosts: tuple[Suite, Suite]) -> None:
     number = 300
     async with AsyncClient(hosts[0].url) as one, AsyncClient(hosts[1].url) as two:
         for name in ("s.a", "s.b", "s.c"):
@@ -320,7 +302,7 @@ async def test_processes_share_queues_and_give_each_message_once(
 
 
 @pytest.mark.parametrize("queues", ["w.a,w.b", "w.*"])
-async def test_who_waits_on_any_host_is_woken(hosts: tuple[Suite, Suite], queues: str) -> None:
+async def test_a_waiter_on_any_host_is_woken(hosts: tuple[Suite, Suite], queues: str) -> None:
     async with AsyncClient(hosts[0].url) as one, AsyncClient(hosts[1].url) as two:
         for name in ("w.a", "w.b"):
             await one.create_queue(name)
@@ -332,7 +314,7 @@ async def test_who_waits_on_any_host_is_woken(hosts: tuple[Suite, Suite], queues
             await message.ack()
 
 
-async def test_a_queue_that_comes_is_seen_without_events(hosts: tuple[Suite, Suite]) -> None:
+async def test_a_new_queue_is_found_without_events(hosts: tuple[Suite, Suite]) -> None:
     async with AsyncClient(hosts[0].url) as one, AsyncClient(hosts[1].url) as two:
         for number, place in enumerate((two, one, two)):
             waiting = asyncio.create_task(place.select(f"new{number}.*").claim(wait=ARRIVAL_S))
@@ -343,7 +325,7 @@ async def test_a_queue_that_comes_is_seen_without_events(hosts: tuple[Suite, Sui
             assert message.queue == f"new{number}.a"
 
 
-async def test_limits_hold_without_events_and_hide_no_share(hosts: tuple[Suite, Suite]) -> None:
+async def test_limits_hold_without_events(hosts: tuple[Suite, Suite]) -> None:
     async with AsyncClient(hosts[0].url) as one, AsyncClient(hosts[1].url) as two:
         for name in ("l.open", "l.limited"):
             queue = await one.queue(name, create=True)
@@ -355,7 +337,7 @@ async def test_limits_hold_without_events_and_hide_no_share(hosts: tuple[Suite, 
         assert got == {"l.open": 10, "l.limited": 6}
 
 
-async def test_a_kill_of_mq_while_many_wait_leaves_nothing_claimed(tmp_path: Path) -> None:
+async def test_a_kill_while_many_wait_leaves_nothing_claimed(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mq_options=["--processes=2"]) as suite:
         async with AsyncClient(suite.url) as client:
             for name in ("a", "b"):
@@ -375,7 +357,7 @@ async def test_a_kill_of_mq_while_many_wait_leaves_nothing_claimed(tmp_path: Pat
             assert {m.deliveries for m in found} == {1}
 
 
-# -- keys -----------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 class Guarded:
@@ -402,13 +384,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.fixture
-async def tenant(guarded: Guarded) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(guarded.suite.url) as session:
+async def tenant(guarded: Guarded) -> AsyncIterator[ClientSession]:
+    async with ClientSession(guarded.suite.url) as session:
         yield session
 
 
-async def test_a_pattern_stands_for_what_the_key_may_receive_from(
-    guarded: Guarded, tenant: aiohttp.ClientSession
+async def test_a_pattern_matches_only_queues_of_the_key(
+    guarded: Guarded, tenant: ClientSession
 ) -> None:
     admin = AsyncClient(guarded.suite.url, key=guarded.keys["admin"])
     async with admin:
@@ -429,8 +411,8 @@ async def test_a_pattern_stands_for_what_the_key_may_receive_from(
         assert (await claim(tenant, queues, headers=headers)).status == 204
 
 
-async def test_a_name_that_the_key_may_not_receive_from_is_as_if_it_were_not_there(
-    guarded: Guarded, tenant: aiohttp.ClientSession
+async def test_a_queue_of_others_is_refused_like_a_missing_one(
+    guarded: Guarded, tenant: ClientSession
 ) -> None:
     headers = bearer(guarded.keys["two"])
     for there, missing in (("other", "others"), ("one-a", "one-z")):
@@ -446,9 +428,7 @@ async def test_a_name_that_the_key_may_not_receive_from_is_as_if_it_were_not_the
     assert (await claim(tenant, "two-a")).status == 401
 
 
-async def test_a_queue_of_others_that_comes_wakes_nobody(
-    guarded: Guarded, tenant: aiohttp.ClientSession
-) -> None:
+async def test_a_new_queue_of_others_wakes_nobody(guarded: Guarded, tenant: ClientSession) -> None:
     headers = bearer(guarded.keys["two"])
     waiting = asyncio.create_task(claim(tenant, "*", wait=ARRIVAL_S, headers=headers))
     async with AsyncClient(guarded.suite.url, key=guarded.keys["admin"]) as admin:
@@ -457,10 +437,12 @@ async def test_a_queue_of_others_that_comes_wakes_nobody(
     assert (await waiting).headers["X-Message-Queue"] == "two-new"
 
 
-# -- clients --------------------------------------------------------------------------------------
+# -- clients ---------------------------------------------------------------------------------------
 
 
-def test_the_answer_of_a_client_is_of_its_queue(suite: Suite, two: tuple[str, str]) -> None:
+def test_a_client_acknowledges_in_the_queue_of_each_message(
+    suite: Suite, two: tuple[str, str]
+) -> None:
     with Client(suite.url) as client:
         for name in two:
             client.queue(name).put(name.encode(), id="same")
@@ -474,13 +456,13 @@ def test_the_answer_of_a_client_is_of_its_queue(suite: Suite, two: tuple[str, st
             client.select(f"{two[0]},none").claim()
 
 
-def test_turns_are_kept_for_each_text_and_key(suite: Suite, two: tuple[str, str]) -> None:
+def test_weights_are_kept_for_each_selection_and_key(suite: Suite, two: tuple[str, str]) -> None:
     with Client(suite.url) as client:
         for name in two:
             client.queue(name).put_many([b"x"] * 12)
         eventually(lambda: sum(client.queue(name).counts().ready for name in two) == 24)
         got: Counter[str] = Counter()
-        for _ in range(12):  # a new selection each time: the server knows whose turn it is
+        for _ in range(12):  # a new selection each time: the server keeps the turns
             got.update(m.queue for m in client.select(f"{two[0]}:3,{two[1]}").claim())
         assert got == {two[0]: 9, two[1]: 3}
 

@@ -1,8 +1,7 @@
-"""TLS: HTTPS as real clients speak it, and certificates that change while connections go on."""
+"""TLS: HTTPS with real clients, and new certificates during connections."""
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import ssl
@@ -21,11 +20,11 @@ from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Crowd, Wire
 from tests.http.pair import request
 from tests.http.test_errors import is_problem
-from tests.http.test_limits import memory
+from tests.http.test_limits import memory, open_sockets
 
 KIB = 1024
 MIB = 1024 * KIB
-# What a connection takes in all, whatever comes on it.
+# The memory of a connection.
 ITSELF = 96 * KIB
 
 pytestmark = pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl")
@@ -44,12 +43,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 def trusting(suite: Suite) -> ssl.SSLContext:
-    """A client's context that trusts the suite's certificate of now, and no other."""
+    """A client's context that trusts only the suite's present certificate."""
     return ssl.create_default_context(cafile=suite.root.parent / "live.crt")
 
 
 class SecureWire(Wire):
-    """A connection with TLS whose requests a test writes itself."""
+    """A TLS connection whose bytes a test writes itself."""
 
     def __init__(
         self, suite: Suite, context: ssl.SSLContext | None = None, name: str | None = "localhost"
@@ -80,7 +79,7 @@ def test_a_message_over_https(secured: Suite) -> None:
         assert answer.read() == b"hello"
 
 
-def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
+def test_a_kept_connection_with_large_bodies_and_long_polls(secured: Suite) -> None:
     body = bytes(range(256)) * 8192
     with SecureWire(secured) as wire, SecureWire(secured) as other:
         for _ in range(3):
@@ -89,15 +88,15 @@ def test_a_kept_connection_with_large_bodies_and_waits(secured: Suite) -> None:
             answer = wire.answer()
             assert answer.body == body
             assert wire.ask("DELETE", f"/q/messages/{answer.id}").status == 202
-        wire.request("GET", "/q/messages?wait=2.5")  # longer than a head may take
+        wire.request("GET", "/q/messages?wait=2.5")  # longer than the timeout of heads
         assert wire.answer().status == 204
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_last_answer_comes_whole_and_then_a_goodbye(
+def test_the_last_answer_is_followed_by_close_notify(
     secured: Suite, version: ssl.TLSVersion
 ) -> None:
-    """An end without one could be an attacker's, who has cut the rest off."""
+    """Without it, the end could be a truncation attack."""
     body = bytes(range(256)) * 16384
     context = trusting(secured)
     context.minimum_version = context.maximum_version = version
@@ -108,7 +107,7 @@ def test_a_last_answer_comes_whole_and_then_a_goodbye(
         assert wire.rest() == b""
 
 
-def test_who_says_goodbye_hears_it(secured: Suite) -> None:
+def test_close_notify_is_answered(secured: Suite) -> None:
     with SecureWire(secured) as wire:
         assert wire.ask("GET", "/q").status == 200
         assert isinstance(wire.socket, ssl.SSLSocket)
@@ -118,7 +117,9 @@ def test_who_says_goodbye_hears_it(secured: Suite) -> None:
 
 @pytest.mark.parametrize("is_reset", [False, True], ids=["ended", "reset"])
 @pytest.mark.parametrize("said", [b"", request("GET /q")], ids=["silent", "asking"])
-def test_who_goes_without_a_word_is_let_go(secured: Suite, said: bytes, is_reset: bool) -> None:
+def test_connections_without_close_notify_are_closed(
+    secured: Suite, said: bytes, is_reset: bool
+) -> None:
     before = open_sockets(secured)
     for _ in range(40):
         with SecureWire(secured) as wire:
@@ -133,8 +134,8 @@ def test_who_goes_without_a_word_is_let_go(secured: Suite, said: bytes, is_reset
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def test_what_is_sent_ahead_stays_in_the_kernel(secured: Suite) -> None:
-    """Beyond what is counted of each connection; TLS itself reads nothing ahead."""
+def test_pipelined_bytes_stay_in_the_kernel(secured: Suite) -> None:
+    """Beyond the counted bytes of each connection; TLS itself does not read ahead."""
     number, counted = 60, 128 * KIB
     before = memory(secured)
     with ExitStack() as stack:
@@ -142,7 +143,7 @@ def test_what_is_sent_ahead_stays_in_the_kernel(secured: Suite) -> None:
             wire = stack.enter_context(SecureWire(secured))
             wire.request("GET", "/q/messages?wait=20")
             wire.request("POST", "/q/messages", {"Content-Length": str(16 * MIB)})
-            wire.socket.settimeout(0.1)  # nobody reads it, so that it does not go out
+            wire.socket.settimeout(0.1)  # nobody reads it, so it is not sent
             with pytest.raises(TimeoutError):
                 wire.send(b"x" * 16 * MIB)
         assert memory(secured) - before < number * (counted + ITSELF)
@@ -150,7 +151,7 @@ def test_what_is_sent_ahead_stays_in_the_kernel(secured: Suite) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Suite]:
-    """mq alone, with little memory for bodies, and little patience."""
+    """mq alone, with little memory for bodies and short timeouts."""
     certificate, key = make(tmp_path, "live")
     options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--sync=none"]
     options += [f"--max-body-memory={4 * MIB}", "--write-timeout=4"]
@@ -159,8 +160,8 @@ def small(tmp_path: Path) -> Iterator[Suite]:
         yield suite
 
 
-def test_answers_that_nobody_takes_are_counted_and_cut_off(small: Suite) -> None:
-    """Of whatever size: what TLS has encrypted waits as well."""
+def test_unread_answers_are_counted_and_cut_off(small: Suite) -> None:
+    """Of all sizes: encrypted bytes wait as well."""
     for number in range(40):
         (small.root / "queues" / "q" / f"m{number}").write_bytes(b"x" * 500 * KIB)
     with ExitStack() as stack, SecureWire(small) as wire:
@@ -184,7 +185,7 @@ def is_refused(answer: Answer) -> Answer | None:
 # -- versions and certificates ---------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")  # that these are old is the point
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")  # the old versions are tested
 def test_versions_and_protocols(secured: Suite) -> None:
     context = trusting(secured)
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -208,7 +209,7 @@ def test_versions_and_protocols(secured: Suite) -> None:
         SecureWire(secured, context)
 
 
-def test_no_handshake_is_waited_for_without_end(secured: Suite) -> None:
+def test_a_handshake_has_a_time_limit(secured: Suite) -> None:
     for sent in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", secured.port), 30) as silent:
             silent.sendall(sent)
@@ -221,33 +222,23 @@ def test_no_handshake_is_waited_for_without_end(secured: Suite) -> None:
             assert time.monotonic() - started < 9  # without its option mq waits for 10 seconds
 
 
-def test_a_handshake_takes_the_place_of_a_connection(tmp_path: Path) -> None:
+def test_a_handshake_counts_as_a_connection(tmp_path: Path) -> None:
     most = 12
     certificate, key = make(tmp_path, "live")
     options = [f"--tls-cert={certificate}", f"--tls-key={key}", f"--max-connections={most}"]
-    options.append("--header-timeout=300")  # no time is what ends them
+    options.append("--header-timeout=300")  # they are not ended by a timeout
     suite = Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False)
     with suite, Crowd(suite.port, 10 * most) as silent:
         eventually(lambda: silent.left() <= most)
-        for _ in range(2 * most):  # others are served: the oldest of the silent ones gives way
+        for _ in range(2 * most):  # other clients are served: the oldest silent one is closed
             with SecureWire(suite) as wire:
                 assert wire.ask("GET", "/_health/live").status == 200
         assert open_sockets(suite) <= most + _OWN_SOCKETS
         assert silent.left() < most
 
 
-# The one that listens, those of the loop, and what is being closed just now.
+# The listening socket, those of the loop, and sockets that are being closed.
 _OWN_SOCKETS = 8
-
-
-def open_sockets(suite: Suite) -> int:
-    found = 0
-    for fd in Path(f"/proc/{suite['mq'].pid}/fd").iterdir():
-        try:
-            found += os.readlink(fd).startswith("socket:")
-        except FileNotFoundError:
-            continue  # closed meanwhile
-    return found
 
 
 @pytest.mark.parametrize("name", ["localhost", None], ids=["with a name", "without a name"])
@@ -260,14 +251,14 @@ def test_a_new_certificate_without_a_restart(secured: Suite, name: str | None) -
         certificate.rename(folder / "live.crt")
         key.rename(folder / "live.key")
         hang_up(secured, "certificate loaded")
-        with SecureWire(secured, name=name) as fresh:  # which trusts the new one alone
+        with SecureWire(secured, name=name) as fresh:  # which trusts the new one only
             assert fresh.certificate != kept.certificate
             assert fresh.ask("GET", "/q").status == 200
         assert kept.ask("POST", "/q/messages", {}, b"still here").status == 201
         assert waiting.answer().body == b"still here"
 
 
-def test_files_that_do_not_fit_change_nothing(secured: Suite) -> None:
+def test_a_certificate_without_its_key_changes_nothing(secured: Suite) -> None:
     folder = secured.root.parent
     good = {path: path.read_bytes() for path in (folder / "live.crt", folder / "live.key")}
     other, _ = make(folder, "other")
@@ -294,7 +285,7 @@ def hang_up(suite: Suite, expect: str) -> dict[str, str]:
     return said()[-1]
 
 
-def test_what_mq_does_not_start_with(tmp_path: Path) -> None:
+def test_files_that_mq_refuses_to_start_with(tmp_path: Path) -> None:
     certificate, key = make(tmp_path, "a")
     _, other_key = make(tmp_path, "b")
     _, locked = make(tmp_path, "c", "-passout", "pass:secret")
