@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.emodb.helpers import SERVICES, Emo
@@ -14,16 +14,16 @@ _numbers = count(1)
 
 
 @pytest.fixture(params=SERVICES)
-def emo(request: pytest.FixtureRequest, suite: Suite, client: aiohttp.ClientSession) -> Emo:
+def emo(request: pytest.FixtureRequest, suite: Suite, client: ClientSession) -> Emo:
     """A queue of either service; nothing was sent to it yet."""
     return Emo(client, suite, request.param, f"q{next(_numbers)}")
 
 
 @pytest.fixture
-def plain(suite: Suite, client: aiohttp.ClientSession) -> Emo:
+def plain(suite: Suite, client: ClientSession) -> Emo:
     return Emo(client, suite, "queue", f"plain{next(_numbers)}")
 
 
 @pytest.fixture
-def dedup(suite: Suite, client: aiohttp.ClientSession) -> Emo:
+def dedup(suite: Suite, client: ClientSession) -> Emo:
     return Emo(client, suite, "dedupq", f"dedup{next(_numbers)}")

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.helpers import Answer, ask
@@ -28,7 +28,7 @@ def sides(service: str, name: str) -> list[str]:
 class Emo:
     """A queue of one of the two services."""
 
-    client: aiohttp.ClientSession
+    client: ClientSession
     suite: Suite
     service: str
     name: str

@@ -1,4 +1,4 @@
-"""Keys (1.2 of EmoDB's contract): who may do what, and how everybody else is refused."""
+"""Keys (1.2 of EmoDB's contract): rights and refusals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.emodb.helpers import EXCEPTION, JSON, SERVICES, SUCCESS, UNAUTHORIZED
@@ -16,7 +16,7 @@ from tests.http.keyfile import add_key
 
 
 class Guarded(NamedTuple):
-    """A suite with keys, by the name of what each may do."""
+    """A suite with keys, by the names of their rights."""
 
     suite: Suite
     keys: dict[str, str]
@@ -37,7 +37,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def refused(answer: Answer) -> bool:
-    """Whether it is the one answer that all get who may not."""
+    """Whether this is the refusal for missing rights."""
     assert "WWW-Authenticate" not in answer.headers
     return (
         answer.status == 403
@@ -71,7 +71,7 @@ NEEDS: list[tuple[str, str, Any, set[str]]] = [
 async def test_each_verb_needs_its_right(
     guarded: Guarded, service: str, method: str, path: str, body: Any, may: set[str]
 ) -> None:
-    async with aiohttp.ClientSession(guarded.suite.url) as client:
+    async with ClientSession(guarded.suite.url) as client:
         for name, key in {**guarded.keys, "nobody": "x" * 40, "missing": ""}.items():
             headers = {"X-BV-API-Key": key, **(JSON if body is not None else {})}
             data = None if body is None else json.dumps(body)
@@ -81,7 +81,7 @@ async def test_each_verb_needs_its_right(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_name_with_a_slash_is_none_whatever_the_key_may(guarded: Guarded, service: str) -> None:
+def test_a_queue_name_with_a_slash_is_refused_for_every_key(guarded: Guarded, service: str) -> None:
     paths = [("GET", f"/{service}/1/a%2Fb/{verb}") for verb in ("size", "poll")]
     paths += [("POST", f"/{service}/1/a%2Fb/send"), ("POST", f"/{service}/1/_move?from=q&to=a/b")]
     with Wire(guarded.suite.url) as wire:
@@ -91,7 +91,7 @@ def test_a_name_with_a_slash_is_none_whatever_the_key_may(guarded: Guarded, serv
             assert refused(wire.ask(method, path, JSON, b"1"))
 
 
-def test_where_the_key_stands(guarded: Guarded) -> None:
+def test_the_key_is_in_the_header_or_in_the_query(guarded: Guarded) -> None:
     good, bad = guarded.keys["all"], "wrong" * 8
     path = "/queue/1/q/size"
     with Wire(guarded.suite.url) as wire:
@@ -104,8 +104,8 @@ def test_where_the_key_stands(guarded: Guarded) -> None:
         assert refused(wire.ask("GET", path))
 
 
-async def test_a_batch_tells_the_first_queue_that_is_refused(guarded: Guarded) -> None:
-    async with aiohttp.ClientSession(guarded.suite.url) as client:
+async def test_a_batch_names_the_first_queue_that_its_key_may_not_use(guarded: Guarded) -> None:
+    async with ClientSession(guarded.suite.url) as client:
         path, key = "/queue/1/_sendbatch", {"X-BV-API-Key": guarded.keys["sender"], **JSON}
         answer = await ask(client, "POST", path, headers=key, data='{"q":[1],"no":[2],"never":[3]}')
         assert (answer.status, answer.json) == (403, {"queue": "no"})
@@ -115,8 +115,8 @@ async def test_a_batch_tells_the_first_queue_that_is_refused(guarded: Guarded) -
         assert refused(await ask(client, "POST", path, headers=JSON, data="{"))
 
 
-async def test_a_stranger_learns_nothing_but_what_the_path_is(guarded: Guarded) -> None:
-    async with aiohttp.ClientSession(guarded.suite.url) as client:
+async def test_without_a_key_only_the_path_is_checked(guarded: Guarded) -> None:
+    async with ClientSession(guarded.suite.url) as client:
         for method, path, status in (
             ("POST", "/queue/1/_x/send", 403),
             ("GET", "/queue/1/q/poll?ttl=x", 403),

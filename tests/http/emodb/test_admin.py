@@ -1,4 +1,4 @@
-"""The admin port: what EmoDB's clients ask after a failure, and which port it is."""
+"""The admin port, which EmoDB's clients ask after a failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.http.test_errors import is_problem
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that nobody else has or gets, as the one behind it."""
+    """A free port whose next port is free, too."""
     with ExitStack() as stack:
         while True:
             holder, number = held()
@@ -30,7 +30,7 @@ def port() -> Iterator[int]:
             return
 
 
-def test_health_is_told_on_the_port_behind(root: Path, port: int) -> None:
+def test_the_next_port_answers_health_checks(root: Path, port: int) -> None:
     suite = Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False)
     with suite, Wire(f"http://127.0.0.1:{port + 1}") as wire:
         assert wire.ask("HEAD", "/healthcheck").status == 200
@@ -49,14 +49,14 @@ def ping(port: int) -> bool:
         return wire.ask("GET", "/ping").body == b"pong"
 
 
-def test_it_has_the_limits_of_the_other_port(root: Path, port: int) -> None:
+def test_the_admin_port_has_the_limits_of_the_main_port(root: Path, port: int) -> None:
     most = 12
     options = [f"--port={port}", f"--max-connections={most}"]
     options += ["--header-timeout=0.5", "--idle-timeout=1"]
     with Suite(root, mq_options=options, mover=False, reaper=False):
         with Crowd(port + 1, 10 * most) as silent:
             eventually(lambda: silent.left() <= most, patience=5)
-            assert ping(port + 1)  # for which one of them gives way
+            assert ping(port + 1)  # which closes one of them
             eventually(lambda: not silent.left(), patience=10)  # they were silent for too long
         with Crowd(port + 1, most, b"GET /ping HT") as slow:
             eventually(lambda: not slow.left(), patience=10)
@@ -65,9 +65,7 @@ def test_it_has_the_limits_of_the_other_port(root: Path, port: int) -> None:
             assert is_problem(wire.answer(), 408, "slow-head")
 
 
-def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(
-    root: Path, port: int
-) -> None:
+def test_a_busy_admin_port_is_an_error_only_if_it_was_named(root: Path, port: int) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port + 1))
@@ -83,7 +81,7 @@ def test_a_port_that_is_taken_is_done_without_unless_it_was_asked_for(
             suite.close()
 
 
-def test_there_is_none_where_the_port_is_any_or_emodb_is_not_spoken(root: Path, port: int) -> None:
+def test_without_emodb_there_is_no_admin_port(root: Path, port: int) -> None:
     more = [f"--port={port}", "--dialects=none"]
     with Suite(root, mq_options=more, mover=False, reaper=False), socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Dedup queues: what is equal, and for how long (section 4 of EmoDB's contract)."""
+"""Dedup queues: which messages are equal, and how long (section 4 of EmoDB's contract)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import resource
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq.spool import Spool, prepare
 from tests.harness.suite import Suite
@@ -16,20 +16,20 @@ from tests.http.helpers import ask
 from tests.http.monitoring import page
 
 
-async def test_equal_messages_between_two_polls_are_one(dedup: Emo) -> None:
+async def test_equal_messages_between_two_polls_are_stored_once(dedup: Emo) -> None:
     await dedup.send("M", "M")
     assert payloads(await dedup.poll()) == ["M"]
     assert await dedup.poll() == []
 
 
-async def test_a_message_that_was_shown_collapses_with_no_other(dedup: Emo) -> None:
+async def test_a_message_that_was_polled_is_not_deduplicated_against(dedup: Emo) -> None:
     await dedup.send("M")
     assert payloads(await dedup.poll()) == ["M"]
     await dedup.send("M")
     assert payloads(await dedup.poll()) == ["M"]
 
 
-async def test_an_old_copy_whose_claim_ended_and_a_new_one_are_two(dedup: Emo) -> None:
+async def test_a_released_message_and_a_new_equal_one_are_two(dedup: Emo) -> None:
     await dedup.send("M")
     [old] = await dedup.poll()
     await dedup.send("M", "M")
@@ -37,7 +37,7 @@ async def test_an_old_copy_whose_claim_ended_and_a_new_one_are_two(dedup: Emo) -
     assert payloads(await dedup.poll()) == ["M", "M"]
 
 
-async def test_a_peek_shows_a_message_too(dedup: Emo) -> None:
+async def test_a_message_that_was_peeked_is_not_deduplicated_against(dedup: Emo) -> None:
     await dedup.send("M", "M")
     assert payloads(await dedup.peek()) == ["M"]
     assert await dedup.size() == 1
@@ -65,7 +65,7 @@ async def test_a_peek_sees_what_was_just_sent(dedup: Emo) -> None:
         (b'{"a":1,"a":2}', b'{"a":2}', True),
     ],
 )
-async def test_equal_are_equal_bytes_as_they_are_stored(
+async def test_messages_are_equal_if_their_stored_bytes_are(
     dedup: Emo, one: bytes, other: bytes, equal: bool
 ) -> None:
     await dedup.post("send", one)
@@ -78,13 +78,13 @@ async def test_a_batch_is_sorted_by_its_bytes(dedup: Emo) -> None:
     assert payloads(await dedup.poll()) == ["1", 1, 1.0, 2, 3, {"x": 0}]
 
 
-async def test_contents_that_begin_alike_are_sorted_too(dedup: Emo) -> None:
+async def test_bodies_with_a_common_prefix_are_sorted_too(dedup: Emo) -> None:
     alike = [f"the same beginning {n:03}" for n in range(40)]
     await dedup.send_all(alike[::-1])
     assert payloads(await dedup.poll(limit=100)) == alike
 
 
-async def test_what_was_shown_before_comes_first(dedup: Emo) -> None:
+async def test_a_message_that_was_polled_before_comes_first(dedup: Emo) -> None:
     await dedup.send("z")
     [old] = await dedup.poll()
     await dedup.send("a")
@@ -95,31 +95,16 @@ async def test_what_was_shown_before_comes_first(dedup: Emo) -> None:
 async def test_a_duplicate_is_found_without_opening_a_file(dedup: Emo) -> None:
     await dedup.send("M")
     [file] = (dedup.suite.root / "queues" / f"__dedupq_write:{dedup.name}").iterdir()
-    file.write_text("something else")  # only the name can tell now
+    file.write_text("something else")  # now only the file name can show it
     await dedup.send("M")
     assert await dedup.size() == 1
-
-
-async def test_equal_messages_of_many_senders_in_many_processes_are_one(tmp_path: Path) -> None:
-    with Suite(tmp_path / "mq", mq_options=["--processes=2"]) as suite:
-        connector = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(suite.url, connector=connector) as client:
-            dedup = Emo(client, suite, "dedupq", "q")
-            batch = [f"m{n}" for n in range(20)]
-            sent = [dedup.post("send", f"m{n % 20}") for n in range(120)]
-            sent += [dedup.post("sendbatch", batch[::step]) for step in (1, -1) * 5]
-            answers = await asyncio.gather(*sent)
-            assert {(a.status, a.body) for a in answers} == {(200, SUCCESS)}
-            assert await dedup.size() == 20
-            polled = [m for _ in range(4) for m in await dedup.poll(limit=20)]
-            assert sorted(payloads(polled)) == sorted(batch)
 
 
 @pytest.mark.parametrize("service", ["queue", "dedupq"])
 async def test_a_batch_is_one_sync_and_needs_few_files(root: Path, service: str) -> None:
     with Suite(root) as suite:
         resource.prlimit(suite["mq"].pid, resource.RLIMIT_NOFILE, (600, 600))
-        async with aiohttp.ClientSession(suite.url) as client:
+        async with ClientSession(suite.url) as client:
             one, other = Emo(client, suite, service, "one"), Emo(client, suite, service, "other")
             distinct = 2100 if service == "dedupq" else 2500
             batch = [n % 2100 for n in range(2500)]
@@ -137,7 +122,7 @@ async def test_a_batch_is_one_sync_and_needs_few_files(root: Path, service: str)
 
 
 async def test_a_batch_waits_for_an_equal_message_and_is_all_or_none(dedup: Emo) -> None:
-    """Another process is storing one of its messages: nothing is stored until that is over."""
+    """Another process is storing an equal message; the batch waits for it."""
     await dedup.send("first")
     new = dedup.suite.root / "new"
     with Spool(dedup.suite.root, sync="none", delivers=False) as spool:
@@ -150,8 +135,8 @@ async def test_a_batch_waits_for_an_equal_message_and_is_all_or_none(dedup: Emo)
     assert sorted(payloads(await dedup.poll(limit=9))) == ["a", "first", "m", "z"]
 
 
-async def test_senders_and_pollers_at_once_lose_no_change(dedup: Emo) -> None:
-    """Each send is seen by a poll that came after it."""
+async def test_concurrent_senders_and_pollers_lose_no_message(dedup: Emo) -> None:
+    """Each send is seen by a later poll."""
     latest = dict.fromkeys("abc", 0)
     done = asyncio.Event()
     seen: list[str] = []

@@ -1,4 +1,4 @@
-"""What happens to messages: sections 2 to 4 of EmoDB's contract, on both services."""
+"""Messages: sections 2 to 4 of EmoDB's contract, on both services."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.emodb.helpers import EXCEPTION, ILLEGAL, SUCCESS, Emo, payloads, sides
@@ -30,7 +30,7 @@ async def test_a_sent_message_is_polled_and_acknowledged(emo: Emo) -> None:
 
 
 @pytest.mark.parametrize("message", [None, True, 0, "", "é😀", [], {}, [None], {"a": [1.5]}])
-async def test_every_kind_of_json_is_a_message(emo: Emo, message: Any) -> None:
+async def test_every_json_value_is_a_message(emo: Emo, message: Any) -> None:
     await emo.send(message)
     assert payloads(await emo.poll()) == [message]
 
@@ -42,12 +42,7 @@ async def test_messages_of_one_sender_come_in_order(plain: Emo) -> None:
 
 async def test_an_empty_batch_does_nothing(emo: Emo) -> None:
     assert (await emo.post("sendbatch", [])).body == SUCCESS
-    answer = await ask(
-        emo.client,
-        "POST",
-        f"/{emo.service}/1/_sendbatch",
-        json={emo.name: []},
-    )
+    answer = await ask(emo.client, "POST", f"/{emo.service}/1/_sendbatch", json={emo.name: []})
     assert answer.body == SUCCESS
     assert await emo.size() == 0
 
@@ -108,7 +103,7 @@ async def test_a_ttl_of_zero_claims_nothing(emo: Emo) -> None:
     assert await emo.poll(ttl=30) == shown
 
 
-async def test_a_limit_holds(emo: Emo) -> None:
+async def test_a_poll_returns_at_most_its_limit(emo: Emo) -> None:
     await emo.send(*range(5))
     assert len(await emo.poll(limit=2)) == 2
     assert len(await emo.poll(limit=2)) == 2
@@ -126,7 +121,7 @@ async def test_peek_shows_claimed_messages_too_and_claims_none(emo: Emo) -> None
     assert len(await emo.peek(limit=2)) == 2
 
 
-async def test_size_and_claimcount_are_exact_and_fresh(emo: Emo) -> None:
+async def test_size_and_claimcount_are_exact_at_once(emo: Emo) -> None:
     assert (await emo.size(), await emo.claims()) == (0, 0)
     for number in range(1, 6):
         assert (await emo.post("send", number)).body == SUCCESS
@@ -152,7 +147,7 @@ async def test_an_ack_needs_no_claim(emo: Emo) -> None:
     assert payloads(await emo.poll()) == [2]
 
 
-async def test_one_malformed_id_keeps_all_from_being_acknowledged(emo: Emo) -> None:
+async def test_one_malformed_id_refuses_the_whole_request(emo: Emo) -> None:
     await emo.send(1)
     [message] = await emo.poll()
     for verb in ("ack", "renew"):
@@ -187,7 +182,7 @@ async def test_a_renewal_never_shortens_a_claim(emo: Emo) -> None:
     assert _deadline(emo) > before
 
 
-async def test_a_renewal_makes_a_claim_where_there_is_none(emo: Emo) -> None:
+async def test_a_renewal_claims_a_message_that_is_not_claimed(emo: Emo) -> None:
     await emo.send(1)
     [message] = await emo.peek()
     await emo.renew(message)
@@ -195,7 +190,7 @@ async def test_a_renewal_makes_a_claim_where_there_is_none(emo: Emo) -> None:
     assert await emo.poll() == []
 
 
-async def test_a_renewal_of_what_is_gone_does_nothing(emo: Emo) -> None:
+async def test_a_renewal_of_a_removed_message_does_nothing(emo: Emo) -> None:
     await emo.send(1)
     [message] = await emo.poll()
     await emo.ack(message)
@@ -205,24 +200,7 @@ async def test_a_renewal_of_what_is_gone_does_nothing(emo: Emo) -> None:
     assert await emo.size() == 0
 
 
-async def test_a_ttl_of_zero_releases(emo: Emo) -> None:
-    await emo.send(1, 2)
-    one, _ = await emo.poll()
-    await emo.renew(one, ttl=0)
-    assert await emo.claims() == 1
-    assert await emo.poll() == [one]
-
-
-async def test_unclaimall_releases_all(emo: Emo) -> None:
-    await emo.send(1, 2)
-    polled = await emo.poll()
-    answer = await emo.post("unclaimall", b"", "partitioned=false", headers={})
-    assert answer.body == SUCCESS
-    assert await emo.claims() == 0
-    assert await emo.poll() == polled
-
-
-async def test_a_purged_queue_goes_on(emo: Emo) -> None:
+async def test_a_purged_queue_can_be_used_again(emo: Emo) -> None:
     await emo.send(1, 2)
     await emo.poll(limit=1)
     answer = await ask(emo.client, "DELETE", emo.path() + "?partitioned=false")
@@ -248,14 +226,14 @@ async def test_queues_need_not_exist(emo: Emo) -> None:
 async def test_claims_survive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     with Suite(tmp_path_factory.mktemp("restart") / "mq") as suite:
         for service in ("queue", "dedupq"):
-            async with aiohttp.ClientSession(suite.url) as client:
+            async with ClientSession(suite.url) as client:
                 emo = Emo(client, suite, service, "q")
                 await emo.send(1, 2)
                 [claimed] = await emo.poll(limit=1)
                 await emo.post("send", 3)
             suite.kill("mq")
             suite.restart("mq")
-            async with aiohttp.ClientSession(suite.url) as client:
+            async with ClientSession(suite.url) as client:
                 emo = Emo(client, suite, service, "q")
                 assert await emo.claims() == 1
                 assert payloads(await emo.poll()) == [2, 3]
@@ -263,7 +241,7 @@ async def test_claims_survive_a_restart(tmp_path_factory: pytest.TempPathFactory
                 assert await emo.size() == 2
 
 
-async def test_pollers_at_once_with_expiring_claims_lose_nothing(emo: Emo) -> None:
+async def test_concurrent_pollers_with_expiring_claims_lose_nothing(emo: Emo) -> None:
     everything = set(range(300))
     await emo.send_all(sorted(everything))
     seen: Counter[int] = Counter()
@@ -271,7 +249,7 @@ async def test_pollers_at_once_with_expiring_claims_lose_nothing(emo: Emo) -> No
 
     async def poller(number: int) -> None:
         while await emo.size():
-            # Some of them let their claims end: these messages come again.
+            # Some let their claims end, so their messages come again.
             forgetful = number == 0
             asked = time.monotonic()
             messages = await emo.poll(ttl=1 if forgetful else 60, limit=7)
@@ -291,9 +269,7 @@ async def test_pollers_at_once_with_expiring_claims_lose_nothing(emo: Emo) -> No
 # -- the same messages in the native dialect -------------------------------------------------------
 
 
-async def test_what_is_sent_here_is_fetched_natively_and_the_other_way_round(
-    plain: Emo,
-) -> None:
+async def test_messages_are_shared_with_the_native_dialect(plain: Emo) -> None:
     await plain.send({"a": 1})
     answer = await fetch(plain.client, plain.name)
     assert (answer.status, answer.body) == (200, b'{"a":1}')
@@ -320,7 +296,9 @@ async def test_what_is_sent_here_is_fetched_natively_and_the_other_way_round(
     assert await plain.size() == 0
 
 
-async def test_a_dedup_queue_stays_apart_from_a_queue_of_its_name(plain: Emo, dedup: Emo) -> None:
+async def test_a_dedup_queue_and_a_plain_queue_of_one_name_are_separate(
+    plain: Emo, dedup: Emo
+) -> None:
     twin = Emo(plain.client, plain.suite, "dedupq", plain.name)
     await plain.send("plain")
     await twin.send("dedup")
@@ -336,14 +314,14 @@ def _deadline(emo: Emo) -> int:
     return entry.stat().st_mtime_ns
 
 
-async def test_who_has_just_sent_a_batch_gets_all_of_it(emo: Emo) -> None:
+async def test_a_poll_right_after_a_batch_returns_all_of_it(emo: Emo) -> None:
     for first in range(0, 300, 30):
         batch = list(range(first, first + 30))
         assert (await emo.post("sendbatch", batch)).body == SUCCESS
         assert sorted(payloads(await emo.poll(limit=30))) == batch
 
 
-async def test_a_poll_that_finds_nothing_is_answered_at_once(emo: Emo) -> None:
+async def test_a_poll_of_an_empty_queue_is_answered_at_once(emo: Emo) -> None:
     await emo.send("M")
     await emo.ack(*await emo.poll())
     took = []

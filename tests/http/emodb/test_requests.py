@@ -1,4 +1,4 @@
-"""What requests are refused, how, and in which order: the tables of the contract, row by row."""
+"""Refused requests and the order of the checks: each row of the contract's tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import zlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.http.emodb.helpers import EXCEPTION, ILLEGAL, JSON, SERVICES, SUCCESS, Emo
 from tests.http.helpers import Wire, ask
@@ -172,7 +172,7 @@ ROWS = [
     Row("GET /_move/size", 404),
     Row("GET /_move/nothing", 404),
     Row("GET /_move/MFRGG", **IAE),
-    # the order of the checks (1.3): what comes first is told
+    # the order of the checks (1.3): the first failure is answered
     Row("GET /_x/poll?ttl=x", **MALFORMED),
     Row("POST /_x/renew?ttl=x", body=b"{", **MALFORMED),
     Row("POST /_x/renew?ttl=-1", body=b"{", **NOT_JSON),
@@ -182,7 +182,7 @@ ROWS = [
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.request[:40]} {row.body[:12]!r}")
-async def test_a_row_of_the_contract(client: aiohttp.ClientSession, service: str, row: Row) -> None:
+async def test_each_row_of_the_contract(client: ClientSession, service: str, row: Row) -> None:
     method, _, path = row.request.partition(" ")
     headers = JSON if method == "POST" else {}
     answer = await ask(
@@ -202,8 +202,8 @@ async def test_a_row_of_the_contract(client: aiohttp.ClientSession, service: str
 
 
 @pytest.mark.parametrize("name", ["a" * 181, "a" * 255, ".hidden"])
-async def test_a_name_that_only_emodb_has_room_for_is_refused_with_our_limit(
-    client: aiohttp.ClientSession, name: str
+async def test_a_name_that_is_too_long_for_fsmq_is_refused_with_its_limit(
+    client: ClientSession, name: str
 ) -> None:
     for service, limit in (("queue", 180), ("dedupq", 165)):
         answer = await ask(client, "GET", f"/{service}/1/{name}/size")
@@ -230,7 +230,7 @@ async def test_a_name_that_only_emodb_has_room_for_is_refused_with_our_limit(
     ],
 )
 @pytest.mark.parametrize("verb", ["send", "sendbatch", "renew", "ack"])
-def test_a_body_has_to_be_labelled_as_json(
+def test_the_content_type_has_to_be_json(
     emo: Emo, verb: str, given: str | None, status: int
 ) -> None:
     with Wire(emo.suite.url) as wire:
@@ -243,7 +243,7 @@ def test_a_body_has_to_be_labelled_as_json(
         assert answer.status == (400 if status == 200 else status)
 
 
-def test_what_needs_no_body_does_not_look_at_its_label(emo: Emo) -> None:
+def test_requests_without_a_body_ignore_the_content_type(emo: Emo) -> None:
     with Wire(emo.suite.url) as wire:
         for method, verb in (("POST", "unclaimall"), ("DELETE", "")):
             headers = {"Content-Type": "text/plain"}
@@ -266,7 +266,9 @@ def test_what_needs_no_body_does_not_look_at_its_label(emo: Emo) -> None:
         (None, 200),
     ],
 )
-def test_who_takes_no_json_gets_nothing(emo: Emo, accept: str | None, status: int) -> None:
+def test_a_client_that_does_not_accept_json_gets_406(
+    emo: Emo, accept: str | None, status: int
+) -> None:
     with Wire(emo.suite.url) as wire:
         headers = {} if accept is None else {"Accept": accept}
         for method, verb in (("GET", "size"), ("GET", "poll"), ("POST", "unclaimall")):
@@ -277,7 +279,7 @@ def test_who_takes_no_json_gets_nothing(emo: Emo, accept: str | None, status: in
         assert answer.status == status
 
 
-async def test_options_and_405_tell_what_is_allowed(emo: Emo) -> None:
+async def test_options_and_405_have_an_allow_header(emo: Emo) -> None:
     for path, allowed in (
         (emo.path(), "DELETE,OPTIONS"),
         (emo.path("send"), "OPTIONS,POST"),
@@ -291,8 +293,7 @@ async def test_options_and_405_tell_what_is_allowed(emo: Emo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "encode"),
-    [("gzip", gzip.compress), ("deflate", zlib.compress)],
+    ("encoding", "encode"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
 )
 async def test_a_body_may_be_compressed_and_chunked(
     emo: Emo, encoding: str, encode: object
@@ -308,6 +309,6 @@ async def test_a_body_may_be_compressed_and_chunked(
     assert [m["payload"] for m in await emo.poll()] == [{"a": 1}]
 
 
-async def test_ping(client: aiohttp.ClientSession) -> None:
+async def test_ping(client: ClientSession) -> None:
     answer = await ask(client, "GET", "/ping")
     assert (answer.status, answer.body) == (200, b"pong")

@@ -49,7 +49,7 @@ OBSERVED = [
 
 
 @pytest.mark.parametrize(("sent", "stored"), OBSERVED)
-def test_what_was_observed(sent: str, stored: str) -> None:
+def test_json_is_stored_as_emodb_stores_it(sent: str, stored: str) -> None:
     assert store(parse(sent.encode())).decode() == stored
 
 
@@ -61,19 +61,19 @@ NO_JSON = """
 @pytest.mark.parametrize(
     "text", [*re.findall(r"\S+", NO_JSON), '"\x01"', '"\\x"', '{"a":}', "[1 2]"]
 )
-def test_what_is_no_json(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(NotJson):
         parse(text.encode())
 
 
-def test_what_is_not_utf8() -> None:
+def test_invalid_utf8_is_refused() -> None:
     for raw in (b'"\xff"', b"\xff", b'{"a":"\xc3"}', '"é"'.encode("latin-1"), b'"\xed\xa0\x80"'):
         with pytest.raises(NotJson):
             parse(raw)
-    assert parse(b'"a" \xff') == "a"  # what follows the value is ignored, whatever it is
+    assert parse(b'"a" \xff') == "a"  # anything behind the value is ignored
 
 
-def test_what_is_empty() -> None:
+def test_an_empty_body_is_refused() -> None:
     for raw in (b"", b" \n\t\r"):
         with pytest.raises(EmptyBody):
             parse(raw)
@@ -82,7 +82,7 @@ def test_what_is_empty() -> None:
 @pytest.mark.parametrize(
     "text", ["1e400", "-1e309", "[1e999]", "9" * 310, "[" + "-" + "9" * 5000 + "]"]
 )
-def test_what_fits_no_double(text: str) -> None:
+def test_numbers_beyond_the_range_of_a_double_are_refused(text: str) -> None:
     with pytest.raises(IllegalArgument):
         store(parse(text.encode()))
 
@@ -92,17 +92,17 @@ def test_an_integer_that_fits_a_double_keeps_all_its_digits() -> None:
     assert store(parse(digits.encode())).decode() == digits
 
 
-def test_half_of_a_pair_is_refused() -> None:
+def test_half_a_surrogate_pair_is_refused() -> None:
     with pytest.raises(IllegalArgument):
         store(parse(b'"\\ud83d"'))
 
 
-def test_brackets_without_end_are_refused() -> None:
+def test_deep_nesting_is_refused() -> None:
     with pytest.raises(NotJson):
         parse(b"[" * 100_000)
 
 
-def test_the_limit_counts_what_is_stored() -> None:
+def test_the_size_limit_is_of_the_stored_form() -> None:
     most = '"' + "😀" * ((MAX_STORED_BYTES - 2) // 12) + '"'
     assert len(store(parse(most.encode()))) <= MAX_STORED_BYTES
     with pytest.raises(IllegalArgument, match="30720"):
@@ -139,7 +139,7 @@ def same(one: Any, other: Any) -> bool:
 def test_any_value_comes_back_equal(value: Any, ascii_only: bool) -> None:
     stored = store(parse(json.dumps(value, ensure_ascii=ascii_only).encode()))
     assert same(json.loads(stored), value)
-    assert store(parse(stored)) == stored  # and from there on it stays as it is
+    assert store(parse(stored)) == stored  # it does not change any more
     assert max(stored.decode(), default="") < "\U00010000"
 
 
