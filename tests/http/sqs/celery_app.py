@@ -1,4 +1,4 @@
-"""Tasks of Celery, whose broker is fsmq: each notes that it ran in a file of the test."""
+"""Tasks of Celery with fsmq as the broker; each writes a line when it has run."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def step(self: Any, number: int) -> int:
 
 @app.task
 def later(due: float) -> None:
-    """A task with a time before which it must not run."""
+    """A task with an earliest time."""
     note("later" if datetime.now(UTC).timestamp() >= due else "early", 0, 0)

@@ -19,7 +19,7 @@ from botocore.loaders import Loader  # noqa: E402
 from botocore.session import Session  # noqa: E402
 
 JSON, QUERY = "json", "query"
-# What older models say about the Query protocol, and the present one does not.
+# The parts of older models that the present one lacks.
 _ENTRIES = {
     "AWSAccountIdList": "AWSAccountId",
     "ActionNameList": "ActionName",
@@ -49,7 +49,7 @@ def client(
     service: str = "sqs",
     **retries: Any,
 ) -> Any:
-    """A client of boto3 that speaks one of the protocols. retries: it makes none without them."""
+    """A client of boto3 for one protocol, without retries by default."""
     session = Session()
     if protocol == QUERY:
         session.register_component("data_loader", _Older(Loader()))
@@ -64,7 +64,7 @@ def client(
 
 
 class _Older:
-    """Loads models as they were when clients spoke Query."""
+    """Loads models of the time of the Query protocol."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -103,7 +103,7 @@ def _make_older(name: str, shape: dict[str, Any]) -> None:
 
 
 class Answer(NamedTuple):
-    """What a bare request was answered."""
+    """The answer to a bare request."""
 
     status: int
     headers: Mapping[str, str]
@@ -138,10 +138,19 @@ def send(request: urllib.request.Request) -> Answer:
             return Answer(error.code, error.headers, error.read())
 
 
+def refusal(sqs: Any, verb: str, **given: Any) -> tuple[str, int, str]:
+    """Code, status and message of the error of a refused call."""
+    with pytest.raises(sqs.exceptions.ClientError) as error:
+        getattr(sqs, verb)(**given)
+    told = error.value.response
+    status = told["ResponseMetadata"]["HTTPStatusCode"]
+    return told["Error"]["Code"], status, told["Error"]["Message"]
+
+
 def check_refusal(
     action: str, in_json: Answer, old: Answer, name: str, code: str, status: int, words: str
 ) -> None:
-    """Compare what both protocols tell of an error, byte for byte."""
+    """Compare an error in both protocols, byte for byte."""
     side = "Receiver" if status >= 500 else "Sender"
     assert in_json.status == status, action
     assert in_json.headers["x-amzn-query-error"] == f"{code};{side}"
@@ -155,7 +164,7 @@ def check_refusal(
 
 
 def error_in_xml(code: str, words: str, answer: Answer) -> str:
-    """What Query tells of an error."""
+    """An error in the Query protocol."""
     escaped = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = escaped.replace('"', "&quot;")
     side = "Receiver" if answer.status >= 500 else "Sender"

@@ -1,4 +1,4 @@
-"""Celery runs on fsmq as on SQS: a chain with retries and an ETA, and workers that are killed."""
+"""Celery on fsmq: a chain with retries and an ETA, and killed workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMMAND = (
 
 
 class Workers:
-    """Workers that come from one application, and what their tasks have noted."""
+    """Workers of one application, and the lines that their tasks have written."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.notes = folder / "notes"
@@ -55,7 +55,7 @@ class Workers:
         worker.wait()
 
     def noted(self, kind: str, number: int) -> list[int]:
-        """The processes that have noted something of a step."""
+        """The processes that have run a step."""
         if not self.notes.exists():
             return []
         lines = [line.split() for line in self.notes.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""FIFO queues: order within groups, groups that wait for what is in flight, and their errors."""
+"""FIFO queues: order within groups, blocked groups and errors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def refusal(sqs: Any, verb: str, **given: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
-def test_messages_come_in_order_and_say_their_place(clients: dict[str, Any], protocol: str) -> None:
+def test_messages_come_in_order_and_have_sequence_numbers(
+    clients: dict[str, Any], protocol: str
+) -> None:
     sqs = clients[protocol]
     url = create(sqs)
     sent = send(sqs, url, "a1", "a2", "b1")
@@ -100,7 +102,7 @@ def test_messages_come_in_order_and_say_their_place(clients: dict[str, Any], pro
     assert "MessageAttributes" not in found[3]
 
 
-def test_a_group_waits_for_all_that_is_in_flight(sqs: Any) -> None:
+def test_a_group_waits_for_its_messages_in_flight(sqs: Any) -> None:
     url = create(sqs)
     send(sqs, url, "a1", "a2", "a3", "b1")
     a1, a2, a3, b1 = receive(sqs, url)
@@ -108,7 +110,7 @@ def test_a_group_waits_for_all_that_is_in_flight(sqs: Any) -> None:
     send(sqs, url, "a4", "c1")
     [c1] = receive(sqs, url)  # a new message opens no group
     assert c1["Body"] == "c1"
-    # What is behind a message in flight does not come, what is in front of it does.
+    # Messages behind one in flight are held back, messages before it are not.
     release(sqs, url, a1, a3)
     [a1] = receive(sqs, url)
     assert a1["Body"] == "a1"
@@ -119,7 +121,7 @@ def test_a_group_waits_for_all_that_is_in_flight(sqs: Any) -> None:
     delete(sqs, url, b1)
 
 
-def test_a_group_that_was_served_goes_behind_the_others(sqs: Any) -> None:
+def test_groups_take_turns(sqs: Any) -> None:
     url = create(sqs)
     send(sqs, url, "a1", "b1", "a2")
     [a1] = receive(sqs, url, MaxNumberOfMessages=1)
@@ -129,7 +131,7 @@ def test_a_group_that_was_served_goes_behind_the_others(sqs: Any) -> None:
     assert bodies(receive(sqs, url)) == ["a1", "a2"]
 
 
-def test_a_receipt_ends_with_its_claim(sqs: Any) -> None:
+def test_a_receipt_is_refused_when_its_claim_has_ended(sqs: Any) -> None:
     url = create(sqs)
     send(sqs, url, "a1")
     [old] = receive(sqs, url)
@@ -161,11 +163,11 @@ def test_a_receipt_ends_with_its_claim(sqs: Any) -> None:
 
     is_refused()  # it is visible again
     [now] = receive(sqs, url)
-    is_refused()  # somebody else has it
-    delete(sqs, url, now, now, old)  # what is gone may be deleted again
+    is_refused()  # another client has it
+    delete(sqs, url, now, now, old)  # a repeated deletion succeeds
 
 
-def test_a_receive_is_asked_again_by_its_attempt(sqs: Any) -> None:
+def test_a_receive_is_repeated_by_its_attempt_id(sqs: Any) -> None:
     url = create(sqs)
     assert receive(sqs, url, wait=0, ReceiveRequestAttemptId="one") == []
     send(sqs, url, "a1", "a2", "b1", "b2")
@@ -185,7 +187,7 @@ def test_a_receive_is_asked_again_by_its_attempt(sqs: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
-def test_what_is_sent_again_is_stored_once(clients: dict[str, Any], protocol: str) -> None:
+def test_a_repeated_send_is_stored_once(clients: dict[str, Any], protocol: str) -> None:
     sqs = clients[protocol]
     url = create(sqs, ContentBasedDeduplication="true")
     given = {"QueueUrl": url, "MessageGroupId": "g"}
@@ -193,7 +195,7 @@ def test_what_is_sent_again_is_stored_once(clients: dict[str, Any], protocol: st
     by_name = hashlib.sha256(b"x").hexdigest()
     for again in (
         sqs.send_message(MessageBody="x", **given),
-        # What its content is known by is a name as any other; the digests are those of the request.
+        # A deduplication id can equal a digest of contents.
         sqs.send_message(MessageBody="y", MessageDeduplicationId=by_name, **given),
     ):
         assert again["MessageId"] == first["MessageId"]
@@ -203,7 +205,7 @@ def test_what_is_sent_again_is_stored_once(clients: dict[str, Any], protocol: st
     assert message["Body"] == "x"
     assert message["Attributes"]["MessageDeduplicationId"] == by_name
     delete(sqs, url, message)
-    # Also when it is gone; in a batch beside others; until a purge.
+    # Also after the deletion and in batches; until a purge.
     entries = [
         {"Id": "1", "MessageBody": "x", "MessageGroupId": "other"},
         {"Id": "2", "MessageBody": "z", "MessageGroupId": "other"},
@@ -219,7 +221,7 @@ def test_what_is_sent_again_is_stored_once(clients: dict[str, Any], protocol: st
     assert bodies(receive(sqs, url)) == ["x"]
 
 
-def test_the_scope_of_deduplication_is_that_of_the_creation(sqs: Any) -> None:
+def test_deduplication_keeps_the_scope_of_the_creation(sqs: Any) -> None:
     limits = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
     urls = [create(sqs, **limits), create(sqs)]
     sqs.set_queue_attributes(QueueUrl=urls[1], Attributes=limits)
@@ -254,8 +256,8 @@ def test_attributes_of_fifo_queues(sqs: Any) -> None:
         create(sqs, "attributes.fifo", ContentBasedDeduplication="false")
 
 
-def test_what_goes_with_the_scope_is_judged_by_the_scope_in_force(sqs: Any, suite: Suite) -> None:
-    """A native user may have said it: it is what clients are told."""
+def test_the_throughput_limit_is_checked_against_the_current_scope(sqs: Any, suite: Suite) -> None:
+    """The scope can be changed natively."""
     url = create(sqs, "native-scope.fifo")
     scope = b'{"dedup_scope": "group"}'
     native = urllib.request.Request(f"{suite.url}/native-scope.fifo", scope, method="PATCH")
@@ -267,7 +269,7 @@ def test_what_goes_with_the_scope_is_judged_by_the_scope_in_force(sqs: Any, suit
     assert told["FifoThroughputLimit"] == "perMessageGroupId"
 
 
-def test_dead_letters_of_a_fifo_queue_go_to_one(sqs: Any) -> None:
+def test_the_dead_letter_queue_of_a_fifo_queue_is_fifo(sqs: Any) -> None:
     dead = create(sqs)
     plain = sqs.create_queue(QueueName=f"q{next(_numbers)}")["QueueUrl"]
 
@@ -284,7 +286,7 @@ def test_dead_letters_of_a_fifo_queue_go_to_one(sqs: Any) -> None:
         found += receive(sqs, dead)
     assert bodies(found) == ["a1", "a2", "a3"]
     assert {one["Attributes"]["MessageGroupId"] for one in found} == {"a"}
-    # A move task brings them back; in their group they have their old places.
+    # A move task brings them back to their places in the group.
     release(sqs, dead, *found)
     send(sqs, source, "a4")
     asked = {"QueueUrl": dead, "AttributeNames": ["QueueArn"]}
@@ -302,7 +304,7 @@ def test_dead_letters_of_a_fifo_queue_go_to_one(sqs: Any) -> None:
         assert "same type of queue" in refusal(sqs, "set_queue_attributes", **given)[1]
 
 
-def test_order_holds_for_several_who_receive(sqs: Any) -> None:
+def test_order_holds_for_several_receivers(sqs: Any) -> None:
     url = create(sqs)
     groups, each = "abcde", 12
     for n in range(each):
@@ -326,7 +328,7 @@ def test_order_holds_for_several_who_receive(sqs: Any) -> None:
         assert [one for one in seen if one[0] == group] == [f"{group}{n:02}" for n in range(each)]
 
 
-def test_the_group_is_that_of_the_native_dialect(sqs: Any, suite: Suite) -> None:
+def test_groups_are_shared_with_the_native_dialect(sqs: Any, suite: Suite) -> None:
     url = create(sqs, "native.fifo")
     post = urllib.request.Request(f"{suite.url}/native.fifo/messages?group=g", b"x", method="POST")
     with urllib.request.urlopen(post, timeout=60) as answer:

@@ -1,4 +1,4 @@
-"""Every action with every member missing, of the wrong type, too large, unknown: never a 500."""
+"""Every action with each member missing, malformed, too large or unknown: never a 500."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ODD: tuple[Any, ...] = (
     "-9" * 3000,
     {"VisibilityTimeout": "٣"},
 )
-# What any good request of the action has.
+# The members of a good request.
 _GOOD: Mapping[str, Any] = {
     "QueueUrl": "fuzz",
     "QueueName": "fuzz",
@@ -76,7 +76,7 @@ class Model:
         self.operations = {name: found.operation_model(name) for name in found.operation_names}
 
     def variants(self, action: str) -> Iterator[dict[str, Any]]:
-        """Members of requests, each with one thing that is odd."""
+        """Members of requests, each with one odd value."""
         shape = self.operations[action].input_shape
         good = {name: _GOOD[name] for name in shape.members if name in _GOOD}
         if "Entries" in shape.members:
@@ -90,7 +90,7 @@ class Model:
 
 
 def _inside(shape: Any, good: Any) -> Iterator[Any]:
-    """Odd values of a member, and good ones with something odd within."""
+    """Odd values of a member, and good ones with an odd part."""
     yield from _ODD
     if shape.type_name == "list":
         first = good[0] if isinstance(good, list) and good else None
@@ -112,7 +112,7 @@ def _inside(shape: Any, good: Any) -> Iterator[Any]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """What a client that knows no model would make of a value in Query."""
+    """A value in Query without the knowledge of a model."""
     if isinstance(value, dict):
         for number, (key, one) in enumerate(value.items(), 1):
             yield f"{name}.{number}.Name", key
@@ -126,7 +126,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 class Kept:
-    """Requests on one connection: a new one for each would take most of the time."""
+    """Requests on one connection, which is faster."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
@@ -179,7 +179,7 @@ def _form(members: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-# What any good request of SNS has; each of these is odd, or missing, in some requests.
+# The members of a good request of SNS; each is odd or missing in some requests.
 _PUBLISHED: Mapping[str, str] = {
     "Name": "fuzz",
     "Protocol": "sqs",

@@ -1,4 +1,4 @@
-"""A key of fsmq is an access key id: who has it may do what the file of keys says."""
+"""Keys of fsmq as access key ids: rights and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
-from tests.http.sqs.clients import JSON, QUERY, ask_json, ask_query, check_refusal, client
+from tests.http.sqs.clients import JSON, QUERY, ask_json, ask_query, check_refusal, client, refusal
 
 
 class Guarded:
@@ -40,15 +40,7 @@ def sender(guarded: Guarded, request: pytest.FixtureRequest) -> Any:
     return client(guarded.suite.url, request.param, key=guarded.sender_key)
 
 
-def refusal(sqs: Any, verb: str, **given: Any) -> tuple[str, int, str]:
-    with pytest.raises(sqs.exceptions.ClientError) as error:
-        getattr(sqs, verb)(**given)
-    told = error.value.response
-    status = told["ResponseMetadata"]["HTTPStatusCode"]
-    return told["Error"]["Code"], status, told["Error"]["Message"]
-
-
-def test_a_key_does_what_it_may(guarded: Guarded, sender: Any) -> None:
+def test_a_key_can_do_what_its_rights_allow(guarded: Guarded, sender: Any) -> None:
     url = sender.get_queue_url(QueueName="mine")["QueueUrl"]
     assert url == "https://mq.example/123456789012/mine"
     assert sender.list_queues()["QueueUrls"] == [url]
@@ -60,7 +52,7 @@ def test_a_key_does_what_it_may(guarded: Guarded, sender: Any) -> None:
     assert message["Attributes"] == {"SenderId": "sender"}
 
 
-def test_without_a_right_it_is_denied(guarded: Guarded, sender: Any) -> None:
+def test_a_key_without_the_right_is_denied(guarded: Guarded, sender: Any) -> None:
     arn = "arn:aws:sqs:eu-west-1:123456789012:mine"
     words = f"User: sender is not authorized to perform: sqs:ReceiveMessage on resource: {arn}"
     assert refusal(sender, "receive_message", QueueUrl="mine") == ("AccessDenied", 403, words)
@@ -87,7 +79,7 @@ def test_without_a_right_it_is_denied(guarded: Guarded, sender: Any) -> None:
         assert refusal(sender, verb, **given)[:2] == ("AccessDenied", 403), verb
 
 
-def test_whether_a_queue_is_there_is_not_told(sender: Any) -> None:
+def test_a_key_without_a_right_cannot_tell_if_a_queue_exists(sender: Any) -> None:
     for name in ("other", "nowhere"):
         for verb in ("get_queue_attributes", "list_queue_tags", "list_dead_letter_source_queues"):
             assert refusal(sender, verb, QueueUrl=name)[0] == "AccessDenied", verb
@@ -98,7 +90,7 @@ def test_whether_a_queue_is_there_is_not_told(sender: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
-def test_a_key_that_is_none(guarded: Guarded, protocol: str) -> None:
+def test_an_unknown_or_missing_key_is_refused(guarded: Guarded, protocol: str) -> None:
     stranger = client(guarded.suite.url, protocol, key="AKIAIOSFODNN7EXAMPLE")
     code, status, _ = refusal(stranger, "list_queues")
     assert (code, status) == ("InvalidClientTokenId", 403)

@@ -1,4 +1,4 @@
-"""Move tasks: dead letters go back to where they came from, or elsewhere, or stop on the way."""
+"""Move tasks of dead letters: to their sources, to another queue, and cancelled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sqs(suite: Suite, request: pytest.FixtureRequest) -> Any:
 
 
 def dead_letters(sqs: Any, number: int) -> tuple[str, str]:
-    """A queue, and that of its dead letters, which has some."""
+    """A queue and its dead-letter queue, which has messages."""
     dead = create(sqs)
     policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 1})
     url = create(sqs, RedrivePolicy=policy)
@@ -42,7 +42,7 @@ def tasks(sqs: Any, arn: str) -> list[Any]:
     return found
 
 
-def test_dead_letters_go_back(sqs: Any) -> None:
+def test_a_move_task_returns_dead_letters(sqs: Any) -> None:
     url, dead = dead_letters(sqs, 3)
     arn = arn_of(sqs, dead)
     assert sqs.start_message_move_task(SourceArn=arn)["TaskHandle"]
@@ -76,7 +76,7 @@ def test_a_task_with_a_rate_is_cancelled(sqs: Any) -> None:
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 404
 
 
-def test_what_is_no_task(sqs: Any) -> None:
+def test_refused_move_tasks(sqs: Any) -> None:
     url = create(sqs)
     arn = arn_of(sqs, url)
     refused = [
@@ -93,7 +93,7 @@ def test_what_is_no_task(sqs: Any) -> None:
     assert not sqs.list_message_move_tasks(SourceArn=arn).get("Results")
 
 
-def test_into_another_fifo_queue_nothing_moves(sqs: Any) -> None:
+def test_dead_letters_of_a_fifo_queue_move_to_no_other_queue(sqs: Any) -> None:
     name = f"moved-{next(_NUMBERS)}"
     urls = [
         sqs.create_queue(QueueName=f"{name}-{n}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]

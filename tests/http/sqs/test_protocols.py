@@ -1,4 +1,4 @@
-"""Each error in both protocols, byte for byte; which requests belong to this dialect."""
+"""Each error in both protocols, byte for byte, and the requests that are SQS's."""
 
 from __future__ import annotations
 
@@ -32,126 +32,87 @@ from tests.http.sqs.clients import (
 from tests.http.test_limits import memory
 
 OLD = "AWS.SimpleQueueService."
-NO_QUEUE = "The specified queue does not exist."
 URL = "http://elsewhere.example/123456789012/errors"
 SEND = {"QueueUrl": URL, "MessageBody": "x"}
 GRANT = {"QueueUrl": URL, "Label": "l", "AWSAccountIds": ["1"]}
-# Action, members, error in JSON, code in Query, status, words (in JSON).
-ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
-    (
-        "GetQueueUrl",
-        {"QueueName": "nowhere"},
-        "QueueDoesNotExist",
-        OLD + "NonExistentQueue",
-        400,
-        NO_QUEUE,
-    ),
+# The error in JSON, its code in Query, and the status.
+NO_QUEUE = ("QueueDoesNotExist", OLD + "NonExistentQueue", 400)
+EXISTS = ("QueueNameExists", "QueueAlreadyExists", 400)
+INVALID = ("InvalidParameterValueException", "InvalidParameterValue", 400)
+ATTRIBUTE = ("InvalidAttributeName", "InvalidAttributeName", 400)
+ATTRIBUTE_VALUE = ("InvalidAttributeValue", "InvalidAttributeValue", 400)
+MISSING = ("MissingRequiredParameterException", "MissingParameter", 400)
+RECEIPT = ("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", 400)
+EMPTY = ("EmptyBatchRequest", OLD + "EmptyBatchRequest", 400)
+TOO_MANY = ("TooManyEntriesInBatchRequest", OLD + "TooManyEntriesInBatchRequest", 400)
+NOT_DISTINCT = ("BatchEntryIdsNotDistinct", OLD + "BatchEntryIdsNotDistinct", 400)
+ENTRY_ID = ("InvalidBatchEntryId", OLD + "InvalidBatchEntryId", 400)
+CONTENTS = ("InvalidMessageContents", "InvalidMessageContents", 400)
+OVER_LIMIT = ("OverLimit", "OverLimit", 403)
+NO_RESOURCE = ("ResourceNotFoundException", "ResourceNotFoundException", 404)
+BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+# Action, members, error, words (in JSON).
+ERRORS: list[tuple[str, dict[str, Any], tuple[str, str, int], str]] = [
+    ("GetQueueUrl", {"QueueName": "nowhere"}, NO_QUEUE, "The specified queue does not exist."),
     (
         "SendMessage",
         {**SEND, "QueueUrl": "nowhere"},
-        "QueueDoesNotExist",
-        OLD + "NonExistentQueue",
-        400,
         NO_QUEUE,
+        "The specified queue does not exist.",
     ),
     (
         "CreateQueue",
         {"QueueName": "errors", "Attributes": {"DelaySeconds": "9"}},
-        "QueueNameExists",
-        "QueueAlreadyExists",
-        400,
+        EXISTS,
         "A queue already exists with the same name and a different value for attribute"
         " DelaySeconds",
     ),
-    (
-        "CreateQueue",
-        {"QueueName": "no.name"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
-        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
-    ),
-    (
-        "CreateQueue",
-        {"QueueName": "_topics"},  # which is no name of a queue here
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
-        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
-    ),
+    ("CreateQueue", {"QueueName": "no.name"}, INVALID, BAD_NAME),
+    ("CreateQueue", {"QueueName": "_topics"}, INVALID, BAD_NAME),  # no name of a queue of fsmq
     (
         "CreateQueue",
         {"QueueName": "plain", "Attributes": {"FifoQueue": "true"}},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "The name of a FIFO queue can only include alphanumeric characters, hyphens, or"
         " underscores, must end with .fifo suffix and be 1 to 80 in length.",
     ),
-    (
-        "CreateQueue",
-        {"QueueName": "a.fifo"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
-        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
-    ),
-    (
-        "CreateQueue",
-        {"QueueName": "plain", "Attributes": {"FifoQueue": "false"}},
-        "InvalidAttributeName",
-        "InvalidAttributeName",
-        400,
-        "Unknown Attribute FifoQueue.",
-    ),
+    ("CreateQueue", {"QueueName": "a.fifo"}, INVALID, BAD_NAME),
     (
         "SendMessage",
         {**SEND, "MessageDeduplicationId": "d"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value d for parameter MessageDeduplicationId is invalid. Reason: The request include"
         " parameter that is not valid for this queue type.",
     ),
     (
         "SetQueueAttributes",
         {"QueueUrl": "e.fifo", "Attributes": {"FifoQueue": "false"}},
-        "InvalidAttributeValue",
-        "InvalidAttributeValue",
-        400,
+        ATTRIBUTE_VALUE,
         "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
     ),
     (
         "SendMessage",
         {"QueueUrl": "e.fifo", "MessageBody": "x"},
-        "MissingRequiredParameterException",
-        "MissingParameter",
-        400,
+        MISSING,
         "The request must contain the parameter MessageGroupId.",
     ),
     (
         "SendMessageBatch",
         {"QueueUrl": "e.fifo", "Entries": ["a"]},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "The request must contain the parameter MessageGroupId.",
     ),
     (
         "SendMessage",
         {"QueueUrl": "e.fifo", "MessageBody": "x", "MessageGroupId": "g"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId"
         " provided explicitly",
     ),
     (
         "SendMessage",
         {"QueueUrl": "e.fifo", "MessageBody": "x", "MessageGroupId": "a b"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value a b for parameter MessageGroupId is invalid. Reason: MessageGroupId can only include"
         " alphanumeric and punctuation characters. 1 to 128 in length.",
     ),
@@ -164,151 +125,115 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
             "MessageDeduplicationId": "d",
             "DelaySeconds": 1,
         },
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value 1 for parameter DelaySeconds is invalid. Reason: The request include parameter that"
         " is not valid for this queue type.",
     ),
     (
         "DeleteMessage",
         {"QueueUrl": URL, "ReceiptHandle": "H"},
-        "ReceiptHandleIsInvalid",
-        "ReceiptHandleIsInvalid",
-        400,
+        RECEIPT,
         'The input receipt handle "H" is not a valid receipt handle.',
     ),
     (
         "SetQueueAttributes",
         {"QueueUrl": URL, "Attributes": {"No": "1"}},
-        "InvalidAttributeName",
-        "InvalidAttributeName",
-        400,
+        ATTRIBUTE,
         "Unknown Attribute No.",
     ),
     (
         "GetQueueAttributes",
         {"QueueUrl": URL, "AttributeNames": ["No"]},
-        "InvalidAttributeName",
-        "InvalidAttributeName",
-        400,
+        ATTRIBUTE,
         "Unknown Attribute No.",
     ),
     (
         "SetQueueAttributes",
         {"QueueUrl": URL, "Attributes": {"DelaySeconds": "901"}},
-        "InvalidAttributeValue",
-        "InvalidAttributeValue",
-        400,
+        ATTRIBUTE_VALUE,
         "Invalid value for the parameter DelaySeconds.",
     ),
     (
         "SetQueueAttributes",
         {"QueueUrl": URL, "Attributes": {"DeduplicationScope": "queue"}},
-        "InvalidAttributeName",
-        "InvalidAttributeName",
-        400,
+        ATTRIBUTE,
         "You can specify the DeduplicationScope only when FifoQueue is set to true.",
     ),
     (
         "SendMessageBatch",
         {"QueueUrl": URL},
-        "EmptyBatchRequest",
-        OLD + "EmptyBatchRequest",
-        400,
+        EMPTY,
         "There should be at least one SendMessageBatchRequestEntry in the request.",
     ),
     (
         "SendMessageBatch",
         {"QueueUrl": URL, "Entries": list(map(str, range(11)))},
-        "TooManyEntriesInBatchRequest",
-        OLD + "TooManyEntriesInBatchRequest",
-        400,
+        TOO_MANY,
         "Maximum number of entries per request are 10. You have sent 11.",
     ),
     (
         "SendMessageBatch",
         {"QueueUrl": URL, "Entries": ["a", "b", "a"]},
-        "BatchEntryIdsNotDistinct",
-        OLD + "BatchEntryIdsNotDistinct",
-        400,
+        NOT_DISTINCT,
         "Id a repeated.",
     ),
     (
         "SendMessageBatch",
         {"QueueUrl": URL, "Entries": ["a b"]},
-        "InvalidBatchEntryId",
-        OLD + "InvalidBatchEntryId",
-        400,
+        ENTRY_ID,
         "A batch entry id can only contain alphanumeric characters, hyphens and underscores."
         " It can be at most 80 letters long.",
     ),
     (
         "SendMessage",
         {"QueueUrl": URL},
-        "MissingRequiredParameterException",
-        "MissingParameter",
-        400,
+        MISSING,
         "The request must contain the parameter MessageBody.",
     ),
     (
         "SendMessage",
         {**SEND, "MessageBody": "\x02"},
-        "InvalidMessageContents",
-        "InvalidMessageContents",
-        400,
+        CONTENTS,
         "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD |"
         " #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
     ),
     (
         "SendMessage",
         {**SEND, "DelaySeconds": 901},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value 901 for parameter DelaySeconds is invalid. Reason: DelaySeconds must be >= 0"
         " and <= 900.",
     ),
     (
         "SendMessage",
         {**SEND, "MessageBody": "x" * 1025},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes.",
     ),
     (
         "ReceiveMessage",
         {"QueueUrl": URL, "WaitTimeSeconds": 21},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20,"
         " if provided.",
     ),
     (
         "ChangeMessageVisibility",
         {"QueueUrl": URL, "ReceiptHandle": "H", "VisibilityTimeout": 43201},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value 43201 for parameter VisibilityTimeout is invalid. Reason: Must be between 0 and"
         " 43200, if provided.",
     ),
     (
         "ReceiveMessage",
         {"QueueUrl": URL, "AttributeNames": ["No"]},
-        "InvalidAttributeName",
-        "InvalidAttributeName",
-        400,
+        ATTRIBUTE,
         "Unknown Attribute No.",
     ),
     (
         "SetQueueAttributes",
         {"QueueUrl": URL, "Attributes": {"RedrivePolicy": "{}"}},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value {} for parameter RedrivePolicy is invalid. Reason: Redrive policy does not contain"
         " mandatory attribute: deadLetterTargetArn.",
     ),
@@ -320,83 +245,63 @@ ERRORS: list[tuple[str, dict[str, Any], str, str, int, str]] = [
             "AWSAccountIds": ["1"],
             "Actions": [f"a{n}" for n in range(8)],
         },
-        "OverLimit",
-        "OverLimit",
-        403,
+        OVER_LIMIT,
         "8 Actions were found, maximum allowed is 7.",
     ),
     (
         "AddPermission",
         {**GRANT, "Actions": ["SendMessage", "RemovePermission"]},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value SQS:RemovePermission for parameter ActionName is invalid. Reason: Only the queue"
         " owner is allowed to invoke this action.",
     ),
     (
         "AddPermission",
         {**GRANT, "Actions": ["Nonsense"]},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value SQS:Nonsense for parameter ActionName is invalid. Reason: Please refer to the"
         " appropriate WSDL for a list of valid actions.",
     ),
     (
         "RemovePermission",
         {"QueueUrl": URL, "Label": "gone"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value gone for parameter Label is invalid. Reason: can't find label.",
     ),
     (
         "TagQueue",
         {"QueueUrl": URL, "Tags": {f"k{n}": "" for n in range(51)}},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Too many tags added for queue errors.",
     ),
     (
         "StartMessageMoveTask",
         {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:gone"},
-        "ResourceNotFoundException",
-        "ResourceNotFoundException",
-        404,
+        NO_RESOURCE,
         "The resource that you specified for the SourceArn parameter doesn't exist.",
     ),
     (
         "StartMessageMoveTask",
         {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:errors"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Source queue must be configured as a Dead Letter Queue.",
     ),
     (
         "ListMessageMoveTasks",
         {"SourceArn": "short"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value short for parameter SourceArn is invalid. Reason: It is not the ARN of a queue.",
     ),
     (
         "CancelMessageMoveTask",
         {"TaskHandle": "no"},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value for parameter TaskHandle is invalid.",
     ),
     (
         "ReceiveMessage",
         {"QueueUrl": URL, "MaxNumberOfMessages": 11},
-        "InvalidParameterValueException",
-        "InvalidParameterValue",
-        400,
+        INVALID,
         "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10,"
         " if provided.",
     ),
@@ -410,21 +315,13 @@ def queue(suite: Suite) -> None:
     sqs.create_queue(QueueName="e.fifo", Attributes={"FifoQueue": "true"})
 
 
-@pytest.mark.parametrize(
-    ("action", "members", "name", "code", "status", "words"), ERRORS, ids=lambda given: str(given)
-)
-def test_an_error_is_told_in_both_protocols(
-    suite: Suite,
-    action: str,
-    members: dict[str, Any],
-    name: str,
-    code: str,
-    status: int,
-    words: str,
+@pytest.mark.parametrize(("action", "members", "error", "words"), ERRORS, ids=str)
+def test_an_error_has_the_same_content_in_both_protocols(
+    suite: Suite, action: str, members: dict[str, Any], error: tuple[str, str, int], words: str
 ) -> None:
     in_json = ask_json(suite.url, action, for_json(members))
     old = ask_query(suite.url, action, flat(members))
-    check_refusal(action, in_json, old, name, code, status, words)
+    check_refusal(action, in_json, old, *error, words)
 
 
 def for_json(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -480,7 +377,7 @@ def test_a_batch_of_more_than_a_mebibyte_fails_as_a_whole(suite: Suite) -> None:
     )
 
 
-def test_what_is_no_action(suite: Suite) -> None:
+def test_unknown_actions(suite: Suite) -> None:
     none = ask_query(suite.url, None, {"Version": "2012-11-05"})
     assert (none.status, none.body) == (404, b"<UnknownOperationException/>")
     unknown = ask_query(suite.url, "Nothing", {})
@@ -496,7 +393,7 @@ def test_what_is_no_action(suite: Suite) -> None:
     assert b"<Account>000000000000</Account>" in who.body
 
 
-def test_a_queue_is_named_by_its_url_or_by_the_path(suite: Suite) -> None:
+def test_a_queue_is_named_by_its_url_or_in_the_path(suite: Suite) -> None:
     def is_found(answer: Answer) -> bool:
         return b"QueueArn" in answer.body
 
@@ -513,7 +410,7 @@ def test_a_queue_is_named_by_its_url_or_by_the_path(suite: Suite) -> None:
     assert get(f"{suite.url}/?Action=ListQueues&Version=2012-11-05").status == 200
 
 
-def test_the_native_dialect_keeps_what_it_had(suite: Suite) -> None:
+def test_native_paths_are_not_taken_over(suite: Suite) -> None:
     assert json.loads(get(suite.url).body)["queues"]
     told = {"Content-Type": "application/x-www-form-urlencoded"}
     native = ask_query(f"{suite.url}/000000000000/messages", "SendMessage", {}, **told)
@@ -525,7 +422,7 @@ def test_the_native_dialect_keeps_what_it_had(suite: Suite) -> None:
     assert ask_json(url, "SendMessage", given).status == 200
 
 
-def test_the_words_behind_a_queue_are_those_of_the_native_dialect(root: Any) -> None:
+def test_the_reserved_path_segments_are_those_of_the_native_dialect(root: Any) -> None:
     with Inside(root) as server:
         routes = NativeDialect(server.service).router.routes()
     found = (re.fullmatch(r"/{queue}/([a-z-]+)", path) for _, path, *_ in routes)
@@ -534,8 +431,8 @@ def test_the_words_behind_a_queue_are_those_of_the_native_dialect(root: Any) -> 
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_each_name_has_its_code_in_both_protocols(name: str) -> None:
-    """Also those errors that no request provokes at will: a full disk, a bug."""
+def test_each_error_has_its_code_in_both_protocols(name: str) -> None:
+    """Errors that no request can provoke are included, as a full disk or a bug."""
     kind = KINDS[name]
     error = SqsError(name, 'It is "so".', retry_after=3)
     answers = []
@@ -547,7 +444,7 @@ def test_each_name_has_its_code_in_both_protocols(name: str) -> None:
     check_refusal(name, *answers, name, kind.legacy, kind.status, error.words)
 
 
-def test_the_names_are_those_of_amazons_model(suite: Suite) -> None:
+def test_the_errors_are_those_of_amazons_model(suite: Suite) -> None:
     model = client(suite.url).meta.service_model
     known = {one.name for one in model.error_shapes if not one.name.startswith("Kms")}
     never_sent = {"InvalidAddress", "InvalidIdFormat", "InvalidSecurity", "MessageNotInflight"}
@@ -565,7 +462,7 @@ def test_a_form_of_twenty_thousand_parameters_is_refused(suite: Suite) -> None:
 
 @pytest.mark.parametrize("many", [["a"], {"a": "b"}])
 def test_a_list_of_twenty_thousand_entries_is_refused(suite: Suite, many: Any) -> None:
-    """As many as a form may have parameters are taken, and refused for what they are."""
+    """As many entries as a form can have parameters."""
     action, member = ("UntagQueue", "TagKeys") if many == ["a"] else ("TagQueue", "Tags")
     for number, refused in ((10_000, False), (20_000, True)):
         given = many * number if many == ["a"] else {f"a{n}": "b" for n in range(number)}
@@ -588,16 +485,14 @@ def test_a_list_of_twenty_thousand_entries_is_refused(suite: Suite, many: Any) -
         ),
     ],
 )
-def test_no_text_of_a_form_becomes_a_hundred_times_its_size(
-    suite: Suite, action: str, given: str
-) -> None:
-    """What JSON there is within a form nobody has made room for."""
+def test_json_in_a_form_takes_little_memory(suite: Suite, action: str, given: str) -> None:
+    """The memory for JSON within a form is not reserved."""
     ask_query(suite.url, "CreateQueue", {"QueueName": "texts"})
     ask_query(suite.url, "CreateTopic", {"Name": "texts"})
     text = b'{"a":[' + b"{}," * 1_300_000 + b"{}]}"
     if action == "CancelMessageMoveTask":
         text = quote(base64.b64encode(b'{"a":[' + b"{}," * 900_000 + b"{}]}")).encode()
-    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # forget what was the most
+    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # reset the peak
     before = memory(suite)
     body = f"Action={action}&{given}".encode() + text
     answer = send(urllib.request.Request(suite.url, body))

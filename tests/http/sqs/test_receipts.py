@@ -1,4 +1,4 @@
-"""A receipt acts on its own claim, and never on that of somebody else."""
+"""A receipt acts on its own claim only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from typing import Any
 import pytest
 
 from tests.harness.suite import Suite, eventually
-from tests.http.sqs.clients import ask_json, client
-
-
-@pytest.fixture(scope="module")
-def sqs(suite: Suite) -> Any:
-    return client(suite.url)
+from tests.http.sqs.clients import ask_json
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def receive(sqs: Any, url: str, visibility: int = 60, wait: int = 10) -> list[st
 
 
 def received_twice(sqs: Any, url: str) -> tuple[str, str]:
-    """A receipt whose claim is over, and that of the claim which holds now."""
+    """The receipt of an ended claim, and that of the present one."""
     sqs.send_message(QueueUrl=url, MessageBody="x")
     [old] = receive(sqs, url)
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=old, VisibilityTimeout=0)
@@ -41,7 +36,7 @@ def received_twice(sqs: Any, url: str) -> tuple[str, str]:
     return old, now
 
 
-def test_a_stale_delete_takes_nothing_from_whoever_holds_it(sqs: Any, url: str) -> None:
+def test_a_stale_delete_does_not_remove_the_message(sqs: Any, url: str) -> None:
     old, now = received_twice(sqs, url)
     sqs.delete_message(QueueUrl=url, ReceiptHandle=old)
     told = sqs.delete_message_batch(QueueUrl=url, Entries=[{"Id": "a", "ReceiptHandle": old}])
@@ -62,8 +57,8 @@ def test_a_stale_change_of_visibility_changes_nothing(sqs: Any, url: str, second
 
 
 @pytest.mark.parametrize("seconds", [0, 30])
-def test_a_stale_change_in_a_batch_is_told_by_its_code(sqs: Any, url: str, seconds: int) -> None:
-    """As AWS has answered: clients end their subscription for good on any other code."""
+def test_a_stale_change_in_a_batch_has_the_code_of_aws(sqs: Any, url: str, seconds: int) -> None:
+    """The code of AWS: clients stop their subscription on any other code."""
     old, now = received_twice(sqs, url)
     sqs.send_message(QueueUrl=url, MessageBody="good")
     [good] = receive(sqs, url)
@@ -85,14 +80,14 @@ def test_a_stale_change_in_a_batch_is_told_by_its_code(sqs: Any, url: str, secon
     assert told["Successful"] == [{"Id": "good"}]
     sqs.delete_message(QueueUrl=url, ReceiptHandle=now)
     assert change(gone=now)["Failed"] == [failed("gone")]
-    # What is no receipt at all says so.
+    # Malformed receipts have an error of their own.
     [other] = change(none="foo")["Failed"]
     assert other["Code"] == "ReceiptHandleIsInvalid"
     assert other["Message"] == 'The input receipt handle "foo" is not a valid receipt handle.'
 
 
-def test_what_is_visible_again_is_hidden_again_by_its_last_receipt(sqs: Any, url: str) -> None:
-    """It counts as no receive. An older receipt, and one of another receive, hides nothing."""
+def test_the_last_receipt_can_hide_a_visible_message_again(sqs: Any, url: str) -> None:
+    """This is not counted as a receive. Older receipts do not hide it."""
     old, now = received_twice(sqs, url)
     change = sqs.change_message_visibility
     change(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=1)
@@ -110,7 +105,7 @@ def test_what_is_visible_again_is_hidden_again_by_its_last_receipt(sqs: Any, url
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
-def test_what_nobody_holds_any_receipt_deletes(sqs: Any, url: str) -> None:
+def test_any_receipt_deletes_a_message_that_is_not_claimed(sqs: Any, url: str) -> None:
     old, now = received_twice(sqs, url)
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=now, VisibilityTimeout=0)
     sqs.delete_message(QueueUrl=url, ReceiptHandle=old)
@@ -119,7 +114,7 @@ def test_what_nobody_holds_any_receipt_deletes(sqs: Any, url: str) -> None:
     assert set(found.values()) == {"0"}
 
 
-def test_a_receipt_outlives_renewals(sqs: Any, url: str) -> None:
+def test_a_receipt_stays_valid_after_renewals(sqs: Any, url: str) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="x")
     [receipt] = receive(sqs, url)
     for seconds in (100, 50, 200):
@@ -140,7 +135,7 @@ def test_a_claim_is_renewed_for_twelve_hours_at_most(sqs: Any, url: str) -> None
         sqs.change_message_visibility(**given, VisibilityTimeout=43_201)
 
 
-def test_a_receipt_of_another_queue_is_none(sqs: Any, url: str) -> None:
+def test_malformed_receipts_and_those_of_other_queues_are_refused(sqs: Any, url: str) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="x")
     [receipt] = receive(sqs, url)
     other = sqs.create_queue(QueueName="other")["QueueUrl"]
@@ -151,7 +146,7 @@ def test_a_receipt_of_another_queue_is_none(sqs: Any, url: str) -> None:
         sqs.delete_message(QueueUrl=other, ReceiptHandle=receipt)
 
 
-def test_what_was_posted_natively_is_received(suite: Suite, sqs: Any, url: str) -> None:
+def test_messages_of_the_native_dialect_are_received(suite: Suite, sqs: Any, url: str) -> None:
     name = url.rpartition("/")[2]
     for body, more in ((b"text", {"X-Message-Attribute-Color": "red"}), (b"\xff\x00", {})):
         target = f"{suite.url}/{name}/messages"
@@ -179,10 +174,10 @@ def test_what_was_posted_natively_is_received(suite: Suite, sqs: Any, url: str) 
         ("queue", "../../x"),
     ],
 )
-def test_no_line_keeps_others_from_their_messages(
+def test_a_forged_header_line_does_not_block_a_receive(
     suite: Suite, sqs: Any, url: str, name: str, value: str
 ) -> None:
-    """Whoever may post natively can write a line of this dialect's own, and anything into it."""
+    """Native posts can contain header lines of this dialect with any value."""
     # Not urllib, which begins the names of headers with capitals.
     native = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=30)
     line = {f"X-Message-Attribute-sqs.{name}": value}
@@ -200,9 +195,7 @@ def test_no_line_keeps_others_from_their_messages(
     assert sorted(found) == ["good", "strange"]
 
 
-def test_a_native_claim_does_not_show_lines_of_this_dialect(
-    suite: Suite, sqs: Any, url: str
-) -> None:
+def test_a_native_claim_does_not_show_header_lines_of_sqs(suite: Suite, sqs: Any, url: str) -> None:
     color = {"Color": {"DataType": "String", "StringValue": "red"}}
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=color, MessageGroupId="g")
     target = f"{suite.url}/{url.rpartition('/')[2]}/messages?wait=10&visibility=0"
@@ -216,7 +209,7 @@ def test_a_native_claim_does_not_show_lines_of_this_dialect(
 
 
 def forged(queue: str, at: str, message: str) -> str:
-    """A receipt that whoever has seen one can make: its check sum is no secret."""
+    """A receipt with a correct check sum, which is no secret."""
     text = f"1||{at}|{message}".encode()
     seal = zlib.crc32(f"{queue}|".encode() + text).to_bytes(4, "big")
     return base64.urlsafe_b64encode(seal + text).decode()
@@ -225,8 +218,10 @@ def forged(queue: str, at: str, message: str) -> str:
 @pytest.mark.parametrize(
     ("at", "message"), [("f" * 400, "x"), ("-5", "x"), ("1", "../other/x"), ("1", ".x"), ("1", "")]
 )
-def test_a_forged_receipt_is_none(suite: Suite, sqs: Any, url: str, at: str, message: str) -> None:
-    """Neither a moment that no number holds nor a name that no message has gets any further."""
+def test_a_forged_receipt_is_refused(
+    suite: Suite, sqs: Any, url: str, at: str, message: str
+) -> None:
+    """Neither an invalid time nor an invalid name is accepted."""
     queue = url.rpartition("/")[2]
     handle = {"ReceiptHandle": forged(queue, at, message)}
     asked = {"QueueUrl": url, **handle, "VisibilityTimeout": 5}

@@ -1,4 +1,4 @@
-"""SNS: what AWS itself has answered."""
+"""SNS: recorded answers of AWS."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.harness.suite import Suite
-from tests.http.sqs.clients import boto3, client, get
-from tests.http.sqs.test_sns import ACCOUNT, Subscribed, refusal, topic
+from tests.http.sqs.clients import boto3, get, refusal
+from tests.http.sqs.test_sns import ACCOUNT, Subscribed, topic
 
 ANY = "Invalid parameter: "
 IN_SUBSCRIBE = f"{ANY}Attributes Reason: "
@@ -19,18 +19,8 @@ TRACE = "Root=1-3152b799-8954dae64eda91bc9a23a7e8;Parent=7fa8c0f79203be72;Sample
 
 
 @pytest.fixture(scope="module")
-def sns(suite: Suite) -> Any:
-    return client(suite.url, service="sns")
-
-
-@pytest.fixture(scope="module")
-def sqs(suite: Suite) -> Any:
-    return client(suite.url)
-
-
-@pytest.fixture(scope="module")
 def unchecked(suite: Suite) -> Any:
-    """A client that sends whatever it is told."""
+    """A client that does not validate parameters."""
     return boto3.client(
         "sns",
         endpoint_url=suite.url,
@@ -45,7 +35,7 @@ def unchecked(suite: Suite) -> Any:
 
 
 @pytest.mark.parametrize("value", ["True", "true", "TRUE"])
-def test_flags_of_topics_may_have_capitals(sns: Any, value: str) -> None:
+def test_flags_of_topics_can_have_capitals(sns: Any, value: str) -> None:
     name = f"flags-{value}.fifo"
     given = {"FifoTopic": value, "ContentBasedDeduplication": "False"}
     arn = sns.create_topic(Name=name, Attributes=given)["TopicArn"]
@@ -56,7 +46,7 @@ def test_flags_of_topics_may_have_capitals(sns: Any, value: str) -> None:
     assert (found["FifoTopic"], found["ContentBasedDeduplication"]) == ("true", "true")
 
 
-def test_a_topic_is_created_again_with_what_it_has(sns: Any) -> None:
+def test_creating_a_topic_again_with_the_same_attributes(sns: Any) -> None:
     tags = [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}]
     given = {"Name": "again", "Attributes": {"DisplayName": "Value1"}}
     arn = sns.create_topic(**given, Tags=tags)["TopicArn"]
@@ -83,15 +73,15 @@ def test_a_topic_is_created_again_with_what_it_has(sns: Any) -> None:
         ("a.fifo", {}),
         ("a", {"FifoTopic": "true"}),
         ("a" * 257, {}),
-        *((f"bad{one}name", {}) for one in ":;!@|^% "),
+        *((f"bad{one}name", {}) for one in ".:;!@|^% "),
     ],
 )
-def test_names_of_topics(sns: Any, name: str, attributes: dict[str, str]) -> None:
+def test_refused_names_of_topics(sns: Any, name: str, attributes: dict[str, str]) -> None:
     told = refusal(sns, "create_topic", Name=name, Attributes=attributes)
     assert told == ("InvalidParameter", 400, f"{ANY}Topic Name")
 
 
-def test_tags_are_given_once(sns: Any) -> None:
+def test_duplicate_tags_are_refused(sns: Any) -> None:
     arn = topic(sns)
     tags = [{"Key": "k", "Value": "v"}, {"Key": "k", "Value": "w"}]
     words = ("InvalidParameter", 400, f"{ANY}Duplicated keys are not allowed.")
@@ -106,7 +96,7 @@ def test_tags_are_given_once(sns: Any) -> None:
     )
 
 
-def test_a_topic_tells_its_policies(sns: Any) -> None:
+def test_a_topic_shows_its_policies(sns: Any) -> None:
     arn = topic(sns)
     found = sns.get_topic_attributes(TopicArn=arn)["Attributes"]
     [statement] = json.loads(found["Policy"])["Statement"]
@@ -154,7 +144,7 @@ def test_a_topic_tells_its_policies(sns: Any) -> None:
         ),
     ],
 )
-def test_arns(sns: Any, verb: str, given: dict[str, str], words: str) -> None:
+def test_malformed_arns(sns: Any, verb: str, given: dict[str, str], words: str) -> None:
     given = {**given, "Message": "x"} if verb == "publish" else given
     expected = ANY + words.format("An ARN must have at least 6 elements, not ")
     assert refusal(sns, verb, **given) == ("InvalidParameter", 400, expected)
@@ -163,8 +153,8 @@ def test_arns(sns: Any, verb: str, given: dict[str, str], words: str) -> None:
 # -- subscriptions ---------------------------------------------------------------------------------
 
 
-def test_a_program_subscribes_each_time_it_starts(sns: Any, sqs: Any) -> None:
-    """What it does not say may be as it is."""
+def test_subscribing_again_with_the_same_attributes(sns: Any, sqs: Any) -> None:
+    """Attributes that it leaves out are not compared."""
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn, RawMessageDelivery="True")
     asked = {name: queue.given[name] for name in ("TopicArn", "Protocol", "Endpoint")}
@@ -183,7 +173,7 @@ def test_a_program_subscribes_each_time_it_starts(sns: Any, sqs: Any) -> None:
         {"FilterPolicy": '{"a": ["b"]}'},
     ):
         assert refusal(sns, "subscribe", **asked, Attributes=attributes)[2] == words
-    # What was set meanwhile does not matter, either, nor how a policy is written.
+    # Later changes and the formatting of a policy are not compared, either.
     change = {"SubscriptionArn": queue.subscription, "AttributeName": "FilterPolicy"}
     sns.set_subscription_attributes(**change, AttributeValue='{"a": ["b"], "c": ["d"]}')
     for attributes in ({}, {"FilterPolicy": '{"c":["d"],"a":["b"]}'}):
@@ -191,9 +181,7 @@ def test_a_program_subscribes_each_time_it_starts(sns: Any, sqs: Any) -> None:
         assert told["SubscriptionArn"] == queue.subscription
 
 
-def test_what_a_native_user_subscribed_is_subscribed_again(
-    sns: Any, sqs: Any, suite: Suite
-) -> None:
+def test_subscribing_a_native_subscription_again(sns: Any, sqs: Any, suite: Suite) -> None:
     arn = topic(sns)
     sqs.create_queue(QueueName="by-hand")
     place = f"{suite.url}/_topics/{arn.rpartition(':')[2]}/queues/by-hand"
@@ -210,8 +198,10 @@ def test_what_a_native_user_subscribed_is_subscribed_again(
     assert "different attributes" in refusal(sns, "subscribe", **asked, Attributes=given)[2]
 
 
-def test_a_policy_of_an_older_version_is_in_nobodys_way(sns: Any, sqs: Any, suite: Suite) -> None:
-    """It took ranges that AWS does not; they stay in force until there is another policy."""
+def test_a_filter_policy_of_an_older_version_stays_in_force(
+    sns: Any, sqs: Any, suite: Suite
+) -> None:
+    """Ranges that AWS refuses stay in force until the policy is changed."""
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn, RawMessageDelivery="false")
     entry = suite.root / "topics" / arn.rpartition(":")[2] / queue.arn.rpartition(":")[2]
@@ -286,10 +276,13 @@ def test_a_standard_queue_subscribes_to_a_fifo_topic(sns: Any, sqs: Any) -> None
         ),
         ("FilterPolicy", '{"key": [["value"]]}', "FilterPolicy: Match value must be String,"),
         ("FilterPolicy", "{invalidjson}", "FilterPolicy: failed to parse JSON"),
+        ("FilterPolicy", '{"a": "b"}', 'FilterPolicy: "a" must be an object or an array'),
         ("RedrivePolicy", "{invalidjson}", "RedrivePolicy: failed to parse JSON."),
     ],
 )
-def test_attributes_of_subscriptions(sns: Any, sqs: Any, name: str, value: str, words: str) -> None:
+def test_refused_attributes_of_subscriptions(
+    sns: Any, sqs: Any, name: str, value: str, words: str
+) -> None:
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn)
     given = {"AttributeName": name, "AttributeValue": value}
@@ -305,7 +298,7 @@ def test_attributes_of_subscriptions(sns: Any, sqs: Any, name: str, value: str, 
 # -- publishing ------------------------------------------------------------------------------------
 
 
-def test_what_is_no_text_in_a_structure_is_passed_over(sns: Any, sqs: Any) -> None:
+def test_values_in_a_message_structure_that_are_not_strings_are_ignored(sns: Any, sqs: Any) -> None:
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn, RawMessageDelivery="true")
     publish = {"TopicArn": arn, "MessageStructure": "json"}
@@ -324,7 +317,7 @@ def test_what_is_no_text_in_a_structure_is_passed_over(sns: Any, sqs: Any) -> No
     assert refusal(sns, "publish", Message='{"default": ""}', **publish)[2] == f"{ANY}Empty message"
 
 
-def test_the_url_that_ends_a_subscription_is_plain(sns: Any, sqs: Any, suite: Suite) -> None:
+def test_the_unsubscribe_url_ends_the_subscription(sns: Any, sqs: Any, suite: Suite) -> None:
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn)
     sns.publish(TopicArn=arn, Message="x")
@@ -335,7 +328,7 @@ def test_the_url_that_ends_a_subscription_is_plain(sns: Any, sqs: Any, suite: Su
     assert sns.list_subscriptions_by_topic(TopicArn=arn)["Subscriptions"] == []
 
 
-def test_copies_keep_the_trace_of_the_publish(sns: Any, sqs: Any) -> None:
+def test_copies_keep_the_trace_header_of_the_publish(sns: Any, sqs: Any) -> None:
     arn = topic(sns)
     queues = [Subscribed(sns, sqs, arn), Subscribed(sns, sqs, arn, RawMessageDelivery="true")]
 
@@ -433,11 +426,7 @@ TEXT = {"DataType": "String", "StringValue": "v"}
                     "attr1",
                     {"DataType": "InvalidType", "StringValue": "123"},
                 ),
-                (
-                    "Length of message attribute name must be less than 256 bytes.",
-                    "a" * 257,
-                    TEXT,
-                ),
+                ("Length of message attribute name must be less than 256 bytes.", "a" * 257, TEXT),
                 (
                     "Invalid non-alphanumeric character '#x5E' was found in the message attribute"
                     " name. Can only include alphanumeric characters, hyphens, underscores, or"
@@ -455,11 +444,7 @@ TEXT = {"DataType": "String", "StringValue": "v"}
                     "abc.",
                     TEXT,
                 ),
-                (
-                    "Message attribute name can not have successive '.' character.",
-                    "a..bc",
-                    TEXT,
-                ),
+                ("Message attribute name can not have successive '.' character.", "a..bc", TEXT),
             )
         ),
         (
@@ -483,10 +468,10 @@ TEXT = {"DataType": "String", "StringValue": "v"}
         ("BatchEntryIdsNotDistinct", "have the same Id.", [GOOD, GOOD]),
     ],
 )
-def test_a_batch_is_refused_whole(
+def test_one_bad_entry_refuses_the_whole_batch(
     unchecked: Any, sqs: Any, code: str, words: str, entries: list[dict[str, Any]]
 ) -> None:
-    """Programs look at exceptions: what failed in part would be lost."""
+    """Clients look at exceptions and would lose the entries that failed."""
     arn = topic(unchecked)
     queue = Subscribed(unchecked, sqs, arn, RawMessageDelivery="true")
     batch = {"TopicArn": arn, "PublishBatchRequestEntries": entries}
@@ -501,7 +486,7 @@ def test_a_batch_is_refused_whole(
         assert told == words.replace("publishBatchRequestEntries.1.member.", "")
 
 
-def test_a_batch_to_a_fifo_topic_is_refused_whole(sns: Any, sqs: Any) -> None:
+def test_one_bad_entry_refuses_the_whole_batch_to_a_fifo_topic(sns: Any, sqs: Any) -> None:
     arn = topic(sns, FifoTopic="true")
     queue = Subscribed(sns, sqs, arn, RawMessageDelivery="true")
     good = {"Id": "g", "Message": "m", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
@@ -524,7 +509,7 @@ def test_a_batch_to_a_fifo_topic_is_refused_whole(sns: Any, sqs: Any) -> None:
     assert [one["Body"] for one in queue.messages(wait=20)] == ["m"]
 
 
-def test_the_longest_batch_is_taken(sns: Any, sqs: Any) -> None:
+def test_the_largest_batch_is_accepted(sns: Any, sqs: Any) -> None:
     arn = topic(sns)
     queue = Subscribed(sns, sqs, arn, RawMessageDelivery="true")
     sns.publish_batch(
@@ -564,7 +549,7 @@ def test_the_longest_batch_is_taken(sns: Any, sqs: Any) -> None:
     ],
     ids=json.dumps,
 )
-def test_members_of_bodies_are_found_however_they_are_written(
+def test_nested_members_match_dotted_names(
     sns: Any, sqs: Any, policy: Any, bodies: list[Any]
 ) -> None:
     arn = topic(sns)
@@ -581,13 +566,13 @@ def test_members_of_bodies_are_found_however_they_are_written(
 @pytest.mark.parametrize(
     ("policy", "kind", "value", "is_taken"),
     [
-        # By AWS's pages.
+        # From AWS's documentation.
         ([100.123456789], "Number", "100.1234567", True),
         ([{"numeric": ["=", 100.00001]}], "Number", "100.000010", True),
         ([{"numeric": ["=", 100.00001]}], "Number", "100.00002", False),
         ([100, 500], "String.Array", "100", True),
         ([100, 500], "String.Array", "[1, 100]", True),
-        # A number is compared with what was sent as a number, and with no text.
+        # A number is compared with numbers only, not with strings.
         ([{"numeric": [">=", 100]}], "Number", "150", True),
         ([{"numeric": [">=", 100]}], "String", "150", False),
         ([150], "String", "150", False),
@@ -596,7 +581,7 @@ def test_members_of_bodies_are_found_however_they_are_written(
     ],
     ids=str,
 )
-def test_numbers_in_policies(
+def test_numbers_in_filter_policies(
     sns: Any, sqs: Any, policy: Any, kind: str, value: str, is_taken: bool
 ) -> None:
     arn = topic(sns)
@@ -604,7 +589,7 @@ def test_numbers_in_policies(
     queue = Subscribed(sns, sqs, arn, **given)
     price = {"DataType": kind, "StringValue": value}
     sns.publish(TopicArn=arn, Message="x", MessageAttributes={"price": price})
-    # A message that passes any of these policies comes behind it.
+    # The next message passes all of these policies.
     sns.set_subscription_attributes(
         SubscriptionArn=queue.subscription, AttributeName="FilterPolicy", AttributeValue=""
     )

@@ -1,4 +1,4 @@
-"""SQS: what AWS itself has answered, in both protocols, and what it says on its pages."""
+"""SQS: recorded answers of AWS in both protocols, and rules from its documentation."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def described(sqs: Any, url: str, *names: str) -> Mapping[str, str]:
 # -- flags -----------------------------------------------------------------------------------------
 
 
-def test_flags_may_have_capitals(sqs: Any) -> None:
+def test_flags_can_have_capitals(sqs: Any) -> None:
     """Python writes True."""
     given = {"FifoQueue": "True", "ContentBasedDeduplication": "False"}
     url = create(sqs, end=".fifo", **given)
     name = url.rpartition("/")[2]
     told = {"FifoQueue": "true", "ContentBasedDeduplication": "false"}
     assert described(sqs, url, *told) == told
-    # The same again, however it is written.
+    # The same with another spelling.
     assert create(sqs, name=name, **given) == url
     assert create(sqs, name=name, **told) == url
     for value in ("TRUE", "True", "true"):
@@ -63,8 +63,8 @@ def test_flags_may_have_capitals(sqs: Any) -> None:
 # -- the form without numbers ----------------------------------------------------------------------
 
 
-def test_query_without_numbers_is_the_first_entry(suite: Suite) -> None:
-    """As in AWS's own reference, and as boto 2 sends it."""
+def test_a_member_without_a_number_is_the_first_entry(suite: Suite) -> None:
+    """AWS's reference has this form, and boto 2 sends it."""
 
     def ask(action: str, **members: str) -> str:
         given = {name.replace("__", "."): value for name, value in members.items()}
@@ -98,7 +98,7 @@ def test_query_without_numbers_is_the_first_entry(suite: Suite) -> None:
 
 
 def traces(sqs: Any, url: str, number: int) -> dict[str, str | None]:
-    """What the messages of a queue keep of their traces, by their bodies."""
+    """The trace headers of the messages in a queue, by their bodies."""
     found: dict[str, str | None] = {}
 
     def all_came() -> bool:
@@ -113,7 +113,7 @@ def traces(sqs: Any, url: str, number: int) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("ask", [ask_json, ask_query])
-def test_the_header_of_a_trace_is_kept(suite: Suite, ask: Any) -> None:
+def test_the_trace_header_is_kept(suite: Suite, ask: Any) -> None:
     sqs = client(suite.url)
     url = create(sqs)
     headers = {"X-Amzn-Trace-Id": TRACE}
@@ -141,7 +141,7 @@ def test_the_header_of_a_trace_is_kept(suite: Suite, ask: Any) -> None:
         told: bytes = answer.body
         return told
 
-    # Clients check the MD5 of what they have sent as an attribute, and this they have not.
+    # The trace header is not part of the MD5 of attributes.
     assert b"SystemAttributes" not in send("SendMessage", headers, {"MessageBody": "plain"})
     send("SendMessage", headers, {"MessageBody": "own", **system})
     send("SendMessage", {"x-amzn-trace-id": f"  {TRACE} "}, {"MessageBody": "small letters"})
@@ -177,7 +177,7 @@ def test_one_kind_of_encryption_at_a_time(sqs: Any) -> None:
     given = {**key, "KmsDataKeyReusePeriodSeconds": "6000", "SqsManagedSseEnabled": "false"}
     sqs.set_queue_attributes(QueueUrl=url, Attributes=given)
     assert described(sqs, url, *names) == given
-    # The other kind takes its place, and no period of a key is told without a key.
+    # The other kind replaces it, and the reuse period is shown with a key only.
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"})
     assert described(sqs, url, *names) == {"SqsManagedSseEnabled": "true"}
     sqs.set_queue_attributes(QueueUrl=url, Attributes=key)
@@ -191,7 +191,7 @@ def test_one_kind_of_encryption_at_a_time(sqs: Any) -> None:
     }
 
 
-def test_attributes_of_fifo_queues_on_a_standard_one(sqs: Any) -> None:
+def test_attributes_of_fifo_queues_are_refused_on_a_standard_queue(sqs: Any) -> None:
     said = {
         "FifoQueue": "Unknown Attribute FifoQueue.",
         "ContentBasedDeduplication": "Unknown Attribute ContentBasedDeduplication.",
@@ -208,7 +208,7 @@ def test_attributes_of_fifo_queues_on_a_standard_one(sqs: Any) -> None:
 
 
 def test_a_queue_is_not_its_own_dead_letter_queue(sqs: Any) -> None:
-    """AWS takes it; here it is refused on purpose, and says so."""
+    """AWS accepts it; fsmq refuses it on purpose."""
     url = create(sqs)
     policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, url), "maxReceiveCount": "42"})
     code, words = refusal(
@@ -222,7 +222,7 @@ def test_a_permission_is_a_statement_of_the_policy(sqs: Any) -> None:
     url = create(sqs)
     arn = arn_of(sqs, url)
     given = {"QueueUrl": url, "Label": "l", "AWSAccountIds": ["111111111111"]}
-    sqs.add_permission(**given, Actions=["ReceiveMessage"])
+    sqs.add_permission(**given, Actions=["ReceiveMessage", "SendMessage"])
     assert json.loads(described(sqs, url, "Policy")["Policy"]) == {
         "Version": "2008-10-17",
         "Id": f"{arn}/SQSDefaultPolicy",
@@ -231,7 +231,7 @@ def test_a_permission_is_a_statement_of_the_policy(sqs: Any) -> None:
                 "Sid": "l",
                 "Effect": "Allow",
                 "Principal": {"AWS": "arn:aws:iam::111111111111:root"},
-                "Action": "SQS:ReceiveMessage",
+                "Action": ["SQS:ReceiveMessage", "SQS:SendMessage"],
                 "Resource": arn,
             }
         ],
@@ -240,8 +240,8 @@ def test_a_permission_is_a_statement_of_the_policy(sqs: Any) -> None:
     assert described(sqs, url, "Policy") == {}
 
 
-def test_lists_that_are_empty(suite: Suite) -> None:
-    """Query cannot say that a list is empty, but that none is there."""
+def test_empty_lists_are_refused(suite: Suite) -> None:
+    """In Query an empty list cannot be told from none."""
     sqs = client(suite.url)
     url = create(sqs)
     given = {"QueueUrl": url, "Label": "l", "AWSAccountIds": ["111111111111"]}
@@ -283,13 +283,13 @@ def test_lists_that_are_empty(suite: Suite) -> None:
         ),
     ],
 )
-def test_attributes_of_messages_that_are_refused(sqs: Any, attribute: Any, words: str) -> None:
+def test_refused_attributes_of_messages(sqs: Any, attribute: Any, words: str) -> None:
     given = {"MessageBody": "x", "MessageAttributes": {"a": attribute}}
     told = refusal(sqs, "send_message", QueueUrl=create(sqs), **given)
     assert told == ("InvalidParameterValue", words)
 
 
-def test_a_fifo_dead_letter_is_known_by_its_own_id(sqs: Any) -> None:
+def test_a_fifo_dead_letter_has_its_message_id_as_deduplication_id(sqs: Any) -> None:
     dead = create(sqs, end=".fifo", FifoQueue="true")
     policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 1})
     url = create(sqs, end=".fifo", FifoQueue="true", RedrivePolicy=policy)
@@ -306,7 +306,7 @@ def test_a_fifo_dead_letter_is_known_by_its_own_id(sqs: Any) -> None:
 # -- move tasks ------------------------------------------------------------------------------------
 
 
-def test_a_queue_made_anew_has_no_tasks(sqs: Any) -> None:
+def test_a_queue_that_is_created_again_has_no_move_tasks(sqs: Any) -> None:
     name = f"anew{next(_numbers)}"
 
     def make() -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Mode signature: who has the secret of a key may do what the key may, and nobody else."""
+"""Mode signature: requests have to be signed with the secret of a key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PART = re.compile(r"(Credential|SignedHeaders)=([^,]+)")
 
 
 class Signing:
-    """A suite whose keys sign: one for everything, and one that only sends."""
+    """A suite with secrets: a key with all rights, and one that only sends."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "keys.toml"
@@ -75,7 +75,7 @@ def refusal(sqs: Any, verb: str = "list_queues", **given: Any) -> tuple[str, int
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
-def test_a_signed_request_does_what_its_key_may(signed: Signing, protocol: str) -> None:
+def test_a_signed_request_has_the_rights_of_its_key(signed: Signing, protocol: str) -> None:
     sqs = client(signed.suite.url, protocol, *signed.sender)
     url = sqs.get_queue_url(QueueName="mine")["QueueUrl"]
     body = "é <&> \r\n +%20 🐟"
@@ -94,13 +94,13 @@ def test_a_signed_request_does_what_its_key_may(signed: Signing, protocol: str) 
 
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
-def test_who_has_no_secret_gets_nothing(signed: Signing, protocol: str) -> None:
+def test_a_request_without_the_secret_is_refused(signed: Signing, protocol: str) -> None:
     url, (access_key, secret) = signed.suite.url, signed.root
     wrong = client(url, protocol, access_key, SECRET)
     assert refusal(wrong) == ("SignatureDoesNotMatch", 403)
     unknown = client(url, protocol, "AKIAIOSFODNN7EXAMPLE", secret)
     assert refusal(unknown) == ("InvalidClientTokenId", 403)
-    # The key alone, as in mode key, is none here.
+    # The key alone is not enough.
     assert refusal(client(url, protocol, secret, "any")) == ("InvalidClientTokenId", 403)
     ask = ask_json if protocol == JSON else ask_query
     for headers, code, status in (
@@ -114,7 +114,7 @@ def test_who_has_no_secret_gets_nothing(signed: Signing, protocol: str) -> None:
 
 
 def authorization(access_key: str) -> dict[str, str]:
-    """Headers with a signature of nothing."""
+    """Headers with a made-up signature."""
     moment = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     scope = f"{access_key}/{moment[:8]}/us-east-1/sqs/aws4_request"
     names = "host;x-amz-date;x-amz-target"
@@ -122,7 +122,7 @@ def authorization(access_key: str) -> dict[str, str]:
     return {"Authorization": f"AWS4-HMAC-SHA256 {parts}", "X-Amz-Date": moment}
 
 
-def test_refusals_in_bytes(signed: Signing) -> None:
+def test_refusals_byte_for_byte(signed: Signing) -> None:
     url = signed.suite.url
     for headers, name, code, status, words in (
         (
@@ -164,7 +164,7 @@ def test_refusals_in_bytes(signed: Signing) -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"\xe4" * 64, b"\xff", b"x", b"A" * 64, "ä".encode() * 32])
-def test_a_signature_may_be_any_bytes(signed: Signing, wrong: bytes) -> None:
+def test_a_signature_of_arbitrary_bytes_is_refused(signed: Signing, wrong: bytes) -> None:
     given = authorization(signed.root[0])
     given["Authorization"] = given["Authorization"].replace("0" * 64, wrong.decode("latin-1"))
     with Wire(signed.suite.url) as wire:
@@ -205,7 +205,7 @@ def test_a_signature_of_another_time_is_refused(
     sqs.list_queues()
 
 
-def test_what_was_signed_cannot_be_changed(signed: Signing) -> None:
+def test_a_changed_request_does_not_match_its_signature(signed: Signing) -> None:
     target = {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}
     good = AWSRequest("POST", f"{signed.suite.url}/", target, b"{}")
     SigV4Auth(Credentials(*signed.root), "sqs", "eu-west-1").add_auth(good)
@@ -227,8 +227,8 @@ def test_what_was_signed_cannot_be_changed(signed: Signing) -> None:
 
 
 @pytest.mark.parametrize("more", ["host", "HOST", ";".join(["a"] * 1000)])
-def test_a_header_is_signed_once(signed: Signing, more: str) -> None:
-    """Its value is hashed each time that it is named: a long head would make gigabytes of it."""
+def test_a_header_named_twice_in_a_signature_is_refused(signed: Signing, more: str) -> None:
+    """Else a long header could be hashed again and again."""
     access_key, secret = signed.root
     given = {**authorization(access_key), "X-Amz-Target": "AmazonSQS.ListQueues", "A": "a" * 60_000}
     peak(signed.suite)
@@ -249,9 +249,7 @@ def test_a_header_is_signed_once(signed: Signing, more: str) -> None:
     assert peak(signed.suite) - before < 16 * 1024 * 1024
 
 
-def test_a_presigned_url_is_good_for_its_time(
-    signed: Signing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_presigned_url_expires(signed: Signing, monkeypatch: pytest.MonkeyPatch) -> None:
     def presigned(expires_s: int, pair: tuple[str, str] = signed.root) -> str:
         request = AWSRequest("GET", f"{signed.suite.url}/{ACTION}&QueueNamePrefix=a b")
         SigV4QueryAuth(Credentials(*pair), "sqs", "us-east-1", expires_s).add_auth(request)
@@ -272,7 +270,7 @@ def test_a_presigned_url_is_good_for_its_time(
     assert b"not yet current" in get(presigned(600)).body
 
 
-def test_secrets_stand_in_no_log(signed: Signing) -> None:
+def test_secrets_are_not_logged(signed: Signing) -> None:
     client(signed.suite.url, JSON, *signed.root).list_queues()
     logs = json.dumps([signed.suite.logs(name) for name in ("mq", "mover", "reaper")])
     assert signed.root[1] not in logs
@@ -282,13 +280,7 @@ def test_secrets_stand_in_no_log(signed: Signing) -> None:
 @pytest.mark.parametrize(
     ("method", "query", "headers", "body", "signature"),
     [
-        (
-            "GET",
-            "",
-            {},
-            b"",
-            "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31",
-        ),
+        ("GET", "", {}, b"", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),
         (
             "GET",
             "",
@@ -312,7 +304,7 @@ def test_secrets_stand_in_no_log(signed: Signing) -> None:
         ),
     ],
 )
-def test_signatures_are_those_of_amazons_vectors(
+def test_signatures_match_amazons_test_vectors(
     method: str, query: str, headers: dict[str, str], body: bytes, signature: str
 ) -> None:
     moment = "20150830T123600Z"

@@ -1,4 +1,4 @@
-"""Subscriptions outlive their queues: what these cannot get goes to the dead-letter queue."""
+"""Dead-letter queues of subscriptions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fsmq.spool import Spool
 from fsmq.spool.fsck import check
 from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
-from tests.http.sqs.clients import client
-from tests.http.sqs.test_sns import ACCOUNT, Subscribed, refusal, topic
+from tests.http.sqs.clients import client, refusal
+from tests.http.sqs.test_sns import ACCOUNT, Subscribed, topic
 
 _numbers = count(1)
 ATTRIBUTES = {
@@ -25,18 +25,8 @@ ATTRIBUTES = {
 }
 
 
-@pytest.fixture(scope="module")
-def sns(suite: Suite) -> Any:
-    return client(suite.url, service="sns")
-
-
-@pytest.fixture(scope="module")
-def sqs(suite: Suite) -> Any:
-    return client(suite.url)
-
-
 class Letters:
-    """A queue of dead letters."""
+    """A dead-letter queue."""
 
     def __init__(self, sqs: Any, *, fifo: bool = False) -> None:
         name = f"letters{next(_numbers)}" + (".fifo" if fifo else "")
@@ -47,7 +37,7 @@ class Letters:
         self._sqs = sqs
 
     def some(self, least: int = 1) -> list[Any]:
-        """What is there, and nothing else comes."""
+        """The expected number of messages, and no more."""
         asked = {"MaxNumberOfMessages": 10, "AttributeNames": ["All"]}
         asked |= {"MessageAttributeNames": ["All"]}
         found: list[Any] = []
@@ -68,7 +58,7 @@ def deleted(sqs: Any, queue: Subscribed) -> str:
 
 
 @pytest.mark.parametrize("raw", ["true", "false"])
-def test_what_a_deleted_queue_would_get_is_a_dead_letter(sns: Any, sqs: Any, raw: str) -> None:
+def test_messages_for_a_deleted_queue_become_dead_letters(sns: Any, sqs: Any, raw: str) -> None:
     arn, letters = topic(sns), Letters(sqs)
     given = {"RawMessageDelivery": raw, "RedrivePolicy": letters.policy}
     queue = Subscribed(sns, sqs, arn, **given)
@@ -92,7 +82,7 @@ def test_what_a_deleted_queue_would_get_is_a_dead_letter(sns: Any, sqs: Any, raw
         assert (said["Message"], said["MessageId"]) == (message["Message"], published["MessageId"])
         assert said["MessageAttributes"]["attr2"] == {"Type": "Binary", "Value": "AgME"}
         assert said["UnsubscribeURL"].endswith(queue.subscription)
-    # The subscription stays, and is told, changed and ended as any other.
+    # The subscription stays and can be shown, changed and ended.
     listed = sns.list_subscriptions_by_topic(TopicArn=arn)["Subscriptions"]
     assert [one["SubscriptionArn"] for one in listed] == [queue.subscription]
     all_of_them = sns.list_subscriptions()["Subscriptions"]
@@ -109,7 +99,7 @@ def test_what_a_deleted_queue_would_get_is_a_dead_letter(sns: Any, sqs: Any, raw
     sns.publish(TopicArn=arn, Message="wanted", MessageAttributes=red)
     [letter] = letters.some()
     assert "unwanted" not in letter["Body"]
-    # A queue that is made anew gets what is published from then on.
+    # A queue that is created again gets later messages.
     sqs.create_queue(QueueName=name)
     sns.publish(TopicArn=arn, Message="again", MessageAttributes=red)
     [again] = queue.messages(wait=20)
@@ -119,7 +109,7 @@ def test_what_a_deleted_queue_would_get_is_a_dead_letter(sns: Any, sqs: Any, raw
     assert sns.list_subscriptions_by_topic(TopicArn=arn)["Subscriptions"] == []
 
 
-def test_a_fifo_queue_of_dead_letters_keeps_their_order(sns: Any, sqs: Any) -> None:
+def test_a_fifo_dead_letter_queue_keeps_the_order(sns: Any, sqs: Any) -> None:
     arn, letters = topic(sns, FifoTopic="true"), Letters(sqs, fifo=True)
     given = {"RawMessageDelivery": "true", "RedrivePolicy": letters.policy}
     queue = Subscribed(sns, sqs, arn, **given)
@@ -143,13 +133,13 @@ def test_a_fifo_queue_of_dead_letters_keeps_their_order(sns: Any, sqs: Any) -> N
         assert system["MessageGroupId"] == "complexMessageGroupId"
         assert system["SequenceNumber"]
         assert one["MessageAttributes"] == {"attr1": ATTRIBUTES["attr1"]}
-    # What is known is stored once.
+    # Duplicates are stored once.
     sns.publish_batch(TopicArn=arn, PublishBatchRequestEntries=entries)
     assert "Messages" not in sqs.receive_message(QueueUrl=letters.url)
 
 
-def test_each_subscription_has_its_own_letter(sns: Any, sqs: Any) -> None:
-    """One queue may be that of several, and be subscribed itself."""
+def test_each_subscription_has_its_own_dead_letter(sns: Any, sqs: Any) -> None:
+    """One dead-letter queue for several subscriptions, which is subscribed itself."""
     arn, letters = topic(sns), Letters(sqs)
     given = {"RedrivePolicy": letters.policy}
     queues = [Subscribed(sns, sqs, arn, **given) for _ in range(2)]
@@ -169,8 +159,10 @@ def test_each_subscription_has_its_own_letter(sns: Any, sqs: Any) -> None:
 
 
 @pytest.mark.parametrize("raw", ["true", "false"])
-def test_in_a_fifo_queue_of_dead_letters_too(sns: Any, sqs: Any, raw: str) -> None:
-    """Those of two topics, and what it has itself subscribed, have the same deduplication id."""
+def test_each_subscription_has_its_own_dead_letter_in_a_fifo_queue(
+    sns: Any, sqs: Any, raw: str
+) -> None:
+    """Copies of two topics and of its own subscription have one deduplication id."""
     letters = Letters(sqs, fifo=True)
     given = {"RawMessageDelivery": raw, "RedrivePolicy": letters.policy}
     arns = [topic(sns, FifoTopic="true", ContentBasedDeduplication="true") for _ in range(2)]
@@ -179,7 +171,7 @@ def test_in_a_fifo_queue_of_dead_letters_too(sns: Any, sqs: Any, raw: str) -> No
             deleted(sqs, queue)
     there = {"RawMessageDelivery": "true"}
     sns.subscribe(TopicArn=arns[0], Protocol="sqs", Endpoint=letters.arn, Attributes=there)
-    for _ in range(2):  # what is known is stored once
+    for _ in range(2):  # duplicates are stored once
         for arn in arns:
             sns.publish(TopicArn=arn, Message="by content", MessageGroupId="g")
             entry = {"Id": "1", "Message": "x", "MessageGroupId": "g"}
@@ -191,7 +183,7 @@ def test_in_a_fifo_queue_of_dead_letters_too(sns: Any, sqs: Any, raw: str) -> No
     assert {one: ids.count(one) for one in ids} == {"given": 5, by_content: 5}
 
 
-def test_what_is_published_natively_is_a_letter_of_each_too(
+def test_a_native_publish_has_a_dead_letter_for_each_subscription(
     sns: Any, sqs: Any, suite: Suite
 ) -> None:
     letters = Letters(sqs, fifo=True)
@@ -210,10 +202,10 @@ MANY = {f"a{n}": {"DataType": "String", "StringValue": f"{n}"} for n in range(11
 FEW = dict(list(MANY.items())[:10])
 
 
-def test_a_raw_copy_with_more_than_ten_attributes_is_a_dead_letter(
+def test_a_raw_copy_with_more_than_ten_attributes_becomes_a_dead_letter(
     sns: Any, sqs: Any, suite: Suite
 ) -> None:
-    """As there: a queue takes ten. With an envelope they are part of the body."""
+    """As at AWS, ten are allowed. With an envelope they are part of the body."""
     arn, letters = topic(sns), Letters(sqs)
     raw = {"RawMessageDelivery": "true"}
     queue = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy, **raw)
@@ -221,7 +213,7 @@ def test_a_raw_copy_with_more_than_ten_attributes_is_a_dead_letter(
     without = Subscribed(sns, sqs, arn, **raw)
     told = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy)
     deleted(sqs, gone)
-    # A queue that was subscribed natively takes as many as there are.
+    # A natively subscribed queue accepts more than ten.
     native = Letters(sqs)
     with Spool(suite.root) as spool:
         spool.subscribe(arn.rpartition(":")[2], native.url.rpartition("/")[2])
@@ -238,8 +230,8 @@ def test_a_raw_copy_with_more_than_ten_attributes_is_a_dead_letter(
     assert sorted(len(body["MessageAttributes"]) for body in bodies) == [10, 11]
 
 
-def test_a_fifo_queue_of_dead_letters_takes_it_too(sns: Any, sqs: Any) -> None:
-    """Whose queues are there and do not take it: each has its letter, in the order of all."""
+def test_a_fifo_dead_letter_queue_gets_raw_copies_with_many_attributes(sns: Any, sqs: Any) -> None:
+    """The queues exist and refuse the copy; the dead letters keep the order."""
     arn, letters = topic(sns, FifoTopic="true"), Letters(sqs, fifo=True)
     given = {"RawMessageDelivery": "true", "RedrivePolicy": letters.policy}
     queues = [Subscribed(sns, sqs, arn, **given) for _ in range(2)]
@@ -256,7 +248,7 @@ def test_a_fifo_queue_of_dead_letters_takes_it_too(sns: Any, sqs: Any) -> None:
         assert [one["Body"] for one in queue.messages(wait=20)] == ["1"]
 
 
-def test_without_a_queue_for_them_they_are_dropped(sns: Any, sqs: Any) -> None:
+def test_without_a_dead_letter_queue_messages_are_dropped(sns: Any, sqs: Any) -> None:
     arn, letters = topic(sns), Letters(sqs)
     without = Subscribed(sns, sqs, arn)
     gone = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy)
@@ -274,7 +266,9 @@ def test_without_a_queue_for_them_they_are_dropped(sns: Any, sqs: Any) -> None:
         assert json.loads(message["Body"])["Message"] == "taken"
 
 
-def test_what_is_published_natively_goes_there_too(sns: Any, sqs: Any, suite: Suite) -> None:
+def test_a_native_publish_to_a_deleted_queue_becomes_a_dead_letter(
+    sns: Any, sqs: Any, suite: Suite
+) -> None:
     arn, letters = topic(sns), Letters(sqs)
     queue = Subscribed(sns, sqs, arn, RedrivePolicy=letters.policy)
     name = deleted(sqs, queue)
@@ -298,7 +292,7 @@ def test_what_is_published_natively_goes_there_too(sns: Any, sqs: Any, suite: Su
     assert publish(b"nobody") == []
 
 
-def test_policies_that_are_refused(sns: Any, sqs: Any) -> None:
+def test_refused_redrive_policies(sns: Any, sqs: Any) -> None:
     standard, fifo = Letters(sqs), Letters(sqs, fifo=True)
     plain = Subscribed(sns, sqs, topic(sns))
     ordered = Subscribed(sns, sqs, topic(sns, FifoTopic="true"))
@@ -332,7 +326,7 @@ def test_policies_that_are_refused(sns: Any, sqs: Any) -> None:
             assert told[2] == f"Invalid parameter: Attributes Reason: RedrivePolicy: {words}"
     found = sns.get_subscription_attributes(SubscriptionArn=plain.subscription)["Attributes"]
     assert "RedrivePolicy" not in found
-    # It is taken back by an empty one.
+    # An empty policy removes it.
     for value, is_told in ((standard.policy, True), ("", False)):
         given = {"AttributeName": "RedrivePolicy", "AttributeValue": value}
         sns.set_subscription_attributes(SubscriptionArn=plain.subscription, **given)
@@ -340,7 +334,7 @@ def test_policies_that_are_refused(sns: Any, sqs: Any) -> None:
         assert ("RedrivePolicy" in found) is is_told
 
 
-def test_an_admin_of_a_topic_puts_nothing_into_queues_of_others(tmp_path: Path) -> None:
+def test_a_redrive_policy_needs_a_right_on_the_dead_letter_queue(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     add_key(file, "root", "--admin=*")
     own = add_key(file, "own", "--admin=mine", "--admin=topics/*", "--send=topics/*")

@@ -1,4 +1,4 @@
-"""Sends that come at the same moment are stored together, and none of them fails for another."""
+"""Concurrent sends are stored together and do not fail for each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SENDERS = 40
 
 
 async def send_all(port: int, queue: str) -> list[tuple[int, Any]]:
-    """Send a message on each of many connections, all at once; status and answer of each."""
+    """Send a message on each of many connections at once; the answers."""
     pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(_SENDERS)]
     for number, (_, writer) in enumerate(pairs):
         given: dict[str, Any] = {"QueueUrl": queue, "MessageBody": f"message {number}"}
@@ -52,7 +52,7 @@ def received(sqs: Any, url: str, number: int) -> dict[str, str]:
     return found
 
 
-async def test_each_sender_is_told_the_id_of_its_own_message(suite: Suite) -> None:
+async def test_each_sender_gets_the_id_of_its_own_message(suite: Suite) -> None:
     sqs = client(suite.url)
     for queue, attributes in (("turns", {}), ("turns.fifo", {"FifoQueue": "true"})):
         url = sqs.create_queue(QueueName=queue, Attributes=attributes)["QueueUrl"]
@@ -63,7 +63,7 @@ async def test_each_sender_is_told_the_id_of_its_own_message(suite: Suite) -> No
         assert received(sqs, url, _SENDERS) == sent
 
 
-async def test_a_queue_that_is_nearly_full_takes_some_of_them(suite: Suite) -> None:
+async def test_a_nearly_full_queue_accepts_some_of_many_sends(suite: Suite) -> None:
     sqs = client(suite.url)
     url = sqs.create_queue(QueueName="full")["QueueUrl"]
     change = urllib.request.Request(f"{suite.url}/full", b'{"max_depth": 10}', method="PATCH")
@@ -79,10 +79,10 @@ async def test_a_queue_that_is_nearly_full_takes_some_of_them(suite: Suite) -> N
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
 @pytest.mark.parametrize("mode", ["legacy", "standard"])
-def test_a_batch_that_a_full_queue_refuses_is_sent_again(
+def test_clients_retry_a_batch_that_a_full_queue_refuses(
     suite: Suite, protocol: str, mode: str
 ) -> None:
-    """By the client, without its user: consumers make room meanwhile. It is stored once."""
+    """Clients retry while consumers make room. The batch is stored once."""
     name = f"full-{protocol}-{mode}"
     sqs = client(suite.url, protocol, mode=mode, total_max_attempts=8)
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -104,7 +104,7 @@ def test_a_batch_that_a_full_queue_refuses_is_sent_again(
     assert sorted(stored.values()) == [f"message {number}" for number in range(10)]
 
 
-def test_a_batch_changes_what_is_hidden_with_one_sync(tmp_path: Path) -> None:
+def test_a_batch_of_visibility_changes_needs_one_sync(tmp_path: Path) -> None:
     def syncs() -> float:
         with urllib.request.urlopen(f"{suite.url}/_metrics") as answer:
             lines = answer.read().decode().splitlines()
@@ -131,7 +131,7 @@ def test_a_batch_changes_what_is_hidden_with_one_sync(tmp_path: Path) -> None:
             assert syncs() - before <= 2, seconds
 
 
-async def test_none_of_those_who_create_alike_is_told_of_another_queue(tmp_path: Path) -> None:
+async def test_concurrent_equal_creations_all_succeed(tmp_path: Path) -> None:
     body = b'{"QueueName": "q", "Attributes": {"VisibilityTimeout": "31"}}'
     head = "POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.CreateQueue\r\nContent-Length: 61\r\n"
     (tmp_path / "keys").touch(0o600)
