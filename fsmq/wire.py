@@ -99,8 +99,8 @@ ERROR_FIELDS = (
 )
 _END_OF_TIME_S = 253_402_300_799
 _plain = re.compile(r"[A-Za-z0-9._-]+")
-# Quoted, a byte of a file's name takes three characters.
-_LONGEST_QUOTED = 3 * MAX_FILE_NAME_BYTES
+# Of an id: quoted, a byte of a file's name takes three characters.
+MOST_QUOTED = 3 * MAX_FILE_NAME_BYTES
 
 
 def quote_id(message_id: str) -> str:
@@ -112,7 +112,7 @@ def quote_id(message_id: str) -> str:
 
 def unquote_id(quoted: str) -> str:
     """The id that :func:`quote_id` wrote; a text that is longer than any of them stays as it is."""
-    if "%" not in quoted or len(quoted) > _LONGEST_QUOTED:
+    if "%" not in quoted or len(quoted) > MOST_QUOTED:
         return quoted
     # File names are bytes: an id that is not UTF-8 must find its file, too.
     return os.fsdecode(unquote_to_bytes(os.fsencode(quoted)))

@@ -22,12 +22,12 @@ from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.inspection import Act
 from fsmq.spool.prepare import portions
 from fsmq.units import seconds, span
-from fsmq.wire import unquote_id
+from fsmq.wire import MOST_QUOTED, unquote_id
 
 from ..guard.keys import Right
 from ..problems import Forbidden, Unauthorized
 from .forms import File
-from .page_request import PageRequest
+from .page_request import MOST_ADDRESS_BYTES, PageRequest
 
 log = logging.getLogger(__name__)
 # The most messages of one action; more take a move.
@@ -160,6 +160,8 @@ class Actions:
         ids = fields.get("message", [])
         if len(ids) > MOST_IDS:
             raise InvalidValue("message", f"are more than {MOST_IDS}: move the queue instead")
+        if any(len(one) > MOST_QUOTED for one in ids):
+            raise InvalidValue("message", f"has an id of more than {MOST_QUOTED} characters")
         # Percent-encoded, because names of files are bytes, and fields of a form are text.
         form = Form(queue, [unquote_id(one) for one in ids], fields, files)
         try:
@@ -247,7 +249,9 @@ def back(request: PageRequest, form: Form) -> str:
     """
     if form.text("back") == "dead":
         return request.url("dead")
-    return request.url("q", form.queue, **{name: form.text(name) for name in ("state", *SEARCHES)})
+    shown = {name: form.text(name) for name in ("state", *SEARCHES)}
+    address = request.url("q", form.queue, **shown)
+    return address if len(address) <= MOST_ADDRESS_BYTES // 2 else request.url("q", form.queue)
 
 
 async def each(things: Sequence[str], do: Callable[[str], Awaitable[object]]) -> int:

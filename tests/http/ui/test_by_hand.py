@@ -237,3 +237,17 @@ def test_the_menu_marks_where_a_page_belongs(suite: Suite) -> None:
         "schedules/new": ("true", "Schedules"),
     }.items():
         assert marks.findall(ask(suite, "GET", path).text)[0] == mark, path
+
+
+def test_no_form_leads_to_a_long_address(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("led")
+    gone = {"do": "remove", "message": api.put("led"), "containing": "x" * 300_000, "sure": "1"}
+    with Wire(suite.url) as wire:
+        headers = FORM | {"Origin": suite.url}
+        answer = wire.ask("POST", "/_ui/q/led", headers, urlencode(gone).encode())
+    assert answer.status == 303
+    assert len(answer.headers["Location"]) < 16 * 1024
+    long = ask(suite, "POST", "q/led", do="remove", message="x" * 300_000)
+    assert long.status == 400
+    assert "more than 765 characters" in long.text
