@@ -43,6 +43,7 @@ from tests.replay.verbs import (
     READY,
     SHOWN,
     SIDE,
+    STREAM,
     THERE,
     WAITS,
     WIDE,
@@ -381,7 +382,9 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     if not promised.batch:
         return False
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
-        batches = consumer.batches("scenario", 0)
+        batches, noted = consumer.batches(STREAM, 0), consumer.committed()
+    if promised.is_begun and (noted is None or not (batches or noted.number)):
+        raise Broken(f"a batch is committed, and its number is not noted: {noted}")
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
     if len(claims) > len({claim.id for claim in claims}):
         raise Broken(f"given in two batches: {batches}")

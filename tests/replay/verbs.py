@@ -62,6 +62,7 @@ TOPICS: dict[str, bool | None] = {
     "quiet/_about.json": False,
     "fresh": False,
 }
+STREAM = "01977420-dc00-7abc-8def-0123456789ab"
 # What stands there before a scenario begins: ready, in flight, new, and hidden by its own delay.
 READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
 FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
@@ -95,6 +96,7 @@ class Promised:
     # Whether the batch is one file, so that its commit is one rename; whether it may be more.
     is_whole: bool = True
     is_taking: bool = False
+    is_begun: bool = False  # its stream is noted
     # How often bodies have been claimed at least.
     least: dict[bytes, int] = field(default_factory=dict)
     # Bodies of which a burial has begun: they come out of jobs or of "side".
@@ -508,9 +510,9 @@ class Doer(DoesIds, DoesDead):
 
         self.begin(begin)
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            consumer.claim("scenario", 0, [JOBS], 9)
-            claims = [claim for b in consumer.batches("scenario", 0) for claim in b.claims[JOBS]]
-            is_whole = len(consumer.batches("scenario", 0)) < 2
+            consumer.claim(STREAM, 0, [JOBS], 9)
+            claims = [claim for b in consumer.batches(STREAM, 0) for claim in b.claims[JOBS]]
+            is_whole = len(consumer.batches(STREAM, 0)) < 2
         bodies = frozenset(FIRST[claim.id] for claim in claims if claim.id in FIRST)
         deadline = self.clock() + HOLD_S
 
@@ -531,7 +533,7 @@ class Doer(DoesIds, DoesDead):
             refuses,
             suppress(Unavailable),
         ):
-            consumer.claim("scenario", 0, [JOBS], 9)
+            consumer.claim(STREAM, 0, [JOBS], 9)
         free = {m.body for m in self.jobs.peek(9) if m.body in FIRST.values()}
         self.end(lambda p: p.free.update(free))
 
@@ -552,9 +554,7 @@ class Doer(DoesIds, DoesDead):
         self.begin(begin)
         with self._dividing() as consumer:
             divided = [
-                part
-                for batch in consumer.batches("scenario", 0)
-                for part in consumer.divide(batch, 2)
+                part for batch in consumer.batches(STREAM, 0) for part in consumer.divide(batch, 2)
             ]
             alone = {
                 FIRST[claim.id]: claim.deliveries
@@ -600,7 +600,9 @@ class Doer(DoesIds, DoesDead):
 
         self.begin(begin)
         with Consumer(self.spool, CONSUMER, visibility=HOLD_S) as consumer:
-            consumer.commit("scenario", 9)
+            consumer.begin(STREAM, 0)
+            self.end(_begin_stream)
+            consumer.commit(STREAM, 9)
         self.end(end)
 
     def stage(self) -> None:
@@ -801,6 +803,10 @@ def _forget(promised: Promised, bodies: set[bytes]) -> None:
     for body in bodies:
         promised.held.pop(body, None)
     promised.doomed |= bodies
+
+
+def _begin_stream(p: Promised) -> None:
+    p.is_begun = True
 
 
 def _doom(bodies: Set[bytes], promised: Promised) -> None:

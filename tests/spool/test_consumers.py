@@ -24,12 +24,16 @@ from fsmq.spool import (
     Spool,
     Unavailable,
 )
-from fsmq.spool.consumers.batches import forget, overview
+from fsmq.spool.consumers import batches as batches_module
+from fsmq.spool.consumers import consumer as consumers
+from fsmq.spool.consumers.batches import finish_abandoned, forget, overview
 from fsmq.spool.consumers.claims import release_claims
 from fsmq.spool.consumers.consumer import Consumer
 from fsmq.spool.consumers.manifest import Batch
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.verbs.remove_known import remove_known
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
@@ -563,3 +567,72 @@ def test_fsck_knows_what_a_consumer_has(
 def _spoiled(batch: Path, queue: str) -> str:
     stored = json.loads(batch.read_text())
     return json.dumps({**stored, "claims": {queue: stored["claims"]["jobs"]}})
+
+
+def _notes(spool: Spool) -> list[str]:
+    return sorted(p.name for p in (spool.tree.root / "consumers/spark").glob("*.stream"))
+
+
+def test_a_consumer_notes_its_stream_and_what_is_committed(spool: Spool, jobs: Queue) -> None:
+    fill(jobs, 4)
+    first, second = uuid7(), uuid7()
+    with Consumer(spool, "spark") as consumer:
+        assert consumer.committed() is None
+        consumer.begin(first, 0)
+        for number in range(2):
+            assert consumer.claim(first, number, ["jobs"], 2) is not None
+        consumer.begin(first, 7)  # it is noted already
+        assert consumer.commit(first, 1) == 2
+        assert consumer.commit(first, 1) == 0
+    assert _notes(spool) == [f"{first}.1.stream"]
+    assert check(spool.tree.root, offline=True).findings == []
+    with Consumer(spool, "spark") as consumer:
+        assert consumer.committed() == (first, 1)
+        consumer.adopt(second, 0)
+        consumer.begin(second, 0)
+        assert consumer.commit(first, 9) == 0
+        assert consumer.commit(second, 1) == 2
+    assert _notes(spool) == [f"{second}.1.stream"]
+    assert forget(spool.context, "spark")
+    with Consumer(spool, "spark") as consumer:
+        assert consumer.committed() is None
+
+
+def test_of_two_notes_in_a_copied_tree_the_later_counts(spool: Spool, jobs: Queue) -> None:
+    first, second = uuid7(), uuid7()
+    with Consumer(spool, "spark") as consumer:
+        consumer.begin(second, 3)
+    folder = spool.tree.root / "consumers/spark"
+    for other in (f"{second}.2.stream", f"{first}.9.stream", f"{first}.x.stream"):
+        (folder / other).touch()
+    with Consumer(spool, "spark") as consumer:
+        assert consumer.committed() == (second, 3)
+        (folder / f"{second}.3.stream").unlink()  # by hand
+        fill(jobs, 1)
+        assert consumer.claim(second, 3, ["jobs"], 1) is not None
+        assert consumer.commit(second, 4) == 1
+    assert _notes(spool) == [f"{first}.x.stream", f"{second}.4.stream"]
+
+
+def test_a_number_is_noted_before_a_message_of_its_batch_is_removed(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a mover, which finishes what a dead consumer has committed."""
+    ids, stream = fill(jobs, 1), uuid7()
+    with Consumer(spool, "spark") as consumer:
+        consumer.begin(stream, 0)
+        assert consumer.claim(stream, 0, ["jobs"], 1) is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(consumers, "finish_committed", lambda context, name: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                consumer.commit(stream, 1)
+    assert _notes(spool) == [f"{stream}.0.stream"]
+
+    def remove(*given: Any, **more: Any) -> bool:
+        assert _notes(spool) == [f"{stream}.1.stream"]
+        return remove_known(*given, **more)
+
+    monkeypatch.setattr(batches_module, "remove_known", remove)
+    assert visible(spool.tree.root) == [("jobs", ids[0])]
+    assert finish_abandoned(spool.context) == 1
+    assert visible(spool.tree.root) == []

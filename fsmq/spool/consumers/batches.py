@@ -26,6 +26,7 @@ from ..verbs.removal import dirty_of
 from ..verbs.remove_known import remove_known
 from .claims import Claimed, Renewals
 from .manifest import DONE, LOCK, batches, folder_of, load, names_of, path_of
+from .stream_note import advance
 
 _RETRY_S = 0.05
 # Others lock it for a moment, to see whether it is in use, or to finish its commits.
@@ -131,6 +132,7 @@ def _finish(context: Context, name: str, batch_name: str) -> int:
     batch = load(tree, name, batch_name, DONE)
     if batch is None:
         return 0
+    advance(tree, name, batch.stream, batch.number)
     removed = 0
     faults: list[OSError | FsmqError] = []
     for queue, claims in batch.claims.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,10 @@ from ..errors import FsmqError, NoSuchQueue, as_unavailable, reraise, unavailabl
 from ..layout.names import check_queue
 from ..layout.of_queues import OfQueues
 from ..layout.uuids import uuid7
+from . import stream_note
 from .batches import finish_committed, take_lock
 from .claims import Claimed, Renewals, claim_ids, release_claims
-from .manifest import LOCK, Batch, folder_of, path_of
+from .manifest import LOCK, Batch, by_queue, folder_of, path_of
 from .open_batches import OpenBatches
 from .renewals import Until, are_renewed, renew, renewals_until, until_of
 from .renewer import NOTHING_S, RETRY_S, Renewer
@@ -112,6 +113,19 @@ class Consumer:
             self._before_ns = found.st_mtime_ns if found is not None else time.time_ns()
             self._windows.clear()
 
+    def committed(self) -> stream_note.Committed | None:
+        """The stream that was begun last, and what is committed of it. Raises Unavailable."""
+        with as_unavailable(f"cannot read the stream of consumer {self.name!r}"):
+            return stream_note.read(self._tree, self.name)
+
+    def begin(self, stream: str, after: int) -> None:
+        """Note a stream, a UUIDv7, whose batches beyond ``after`` are worked on from now on.
+
+        Durable. Raises Unavailable.
+        """
+        with self._mutex, as_unavailable(f"cannot note a stream of consumer {self.name!r}"):
+            stream_note.begin(self._tree, self.name, stream, after)
+
     def batches(self, stream: str, after: int, upto: int | None = None) -> list[Batch]:
         """The open batches of a stream beyond a number, in order."""
         with self._mutex:
@@ -178,7 +192,7 @@ class Consumer:
                 batch, unnoted = now, self._open.note(now, renewals_until(self._context, until))
             renewed: dict[str, list[Claimed | None]] = {queue: [] for queue in batch.claims}
             faults: list[Exception] = []
-            for queue, part in _parts(batch):
+            for queue, part in batch.parts(_PART):
                 with self._mutex:
                     if self._open.get(batch.name) is None:
                         return batch
@@ -214,7 +228,7 @@ class Consumer:
                 return [self._retry(batch)]
             pairs = [(queue, claim) for queue, claims in batch.claims.items() for claim in claims]
             size = -(-len(pairs) // parts)
-            shares = [_by_queue(pairs[n : n + size]) for n in range(0, len(pairs), size)]
+            shares = [by_queue(pairs[n : n + size]) for n in range(0, len(pairs), size)]
             # First shrink this one: after a crash no message is in two batches, and one that is in
             # none comes back by its timer. If the shrinking fails the batch is whole.
             number = self._open.next_number(batch.stream, batch.number)
@@ -335,9 +349,8 @@ class Consumer:
 
     def _check(self, faults: Sequence[Exception], unnoted: OSError | None) -> None:
         """Raise the error of a renewal, or report a failed note if all claims were renewed."""
-        doing = (
-            f"cannot {'renew' if unnoted is None else 'store'} a batch of consumer {self.name!r}"
-        )
+        failed = "renew" if unnoted is None else "store"
+        doing = f"cannot {failed} a batch of consumer {self.name!r}"
         if faults:
             reraise(faults[0], doing)
         if unnoted is not None:
@@ -383,16 +396,3 @@ class Consumer:
         deadlines = [claim.deadline_ms for of in batch.claims.values() for claim in of]
         left = (min(deadlines) - self._context.now_ms()) / 1000 if deadlines else NOTHING_S
         return left / 3 if left > 0 else RETRY_S
-
-
-def _parts(batch: Batch) -> Iterator[tuple[str, list[Claimed]]]:
-    for queue, claims in batch.claims.items():
-        for start in range(0, len(claims), _PART):
-            yield queue, claims[start : start + _PART]
-
-
-def _by_queue(pairs: Iterable[tuple[str, Claimed]]) -> dict[str, list[Claimed]]:
-    found: dict[str, list[Claimed]] = {}
-    for queue, claim in pairs:
-        found.setdefault(queue, []).append(claim)
-    return found

@@ -55,6 +55,12 @@ class Batch:
         """The deliveries of all claims."""
         return [claim.deliveries for claims in self.claims.values() for claim in claims]
 
+    def parts(self, size: int) -> Iterator[tuple[str, list[Claimed]]]:
+        """Claims of one queue each, at most ``size`` of them."""
+        for queue, claims in self.claims.items():
+            for start in range(0, len(claims), size):
+                yield queue, claims[start : start + size]
+
     def with_claims(self, queue: str, claims: list[Claimed]) -> Batch:
         """The same with other claims for one queue."""
         return replace(self, claims={**self.claims, queue: claims})
@@ -65,6 +71,14 @@ class Batch:
         Very old ones are forgotten: claims that were not renewed for so long are over.
         """
         return replace(self, renewals=[*self.renewals[-_MOST_RENEWALS:], *renewals])
+
+
+def by_queue(pairs: Iterable[tuple[str, Claimed]]) -> dict[str, list[Claimed]]:
+    """Claims with their queues, by queue."""
+    found: dict[str, list[Claimed]] = {}
+    for queue, claim in pairs:
+        found.setdefault(queue, []).append(claim)
+    return found
 
 
 def folder_of(tree: Tree, consumer: str) -> str:

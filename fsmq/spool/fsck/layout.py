@@ -7,6 +7,7 @@ import re
 import stat
 
 from ..consumers.manifest import LOCK, NAME, folder_of, parse
+from ..consumers.stream_note import is_note
 from ..errors import FsmqError
 from ..layout.filesystem import mounts_below
 from ..layout.names import UUID7, is_queue
@@ -154,7 +155,7 @@ class LayoutRules:
         path = f"{folder_of(self._tree, consumer)}/{name}"
         if _draft.fullmatch(name):
             return left_draft(self._inspection, path, found)
-        if name == LOCK:
+        if name == LOCK or is_note(name):
             return None
         if name[0] == ".":
             return hidden(self._inspection, path, name, found)
