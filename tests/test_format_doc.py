@@ -183,7 +183,7 @@ def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         seen |= {_shape(path) for path in folder.rglob("*")}
         assert (folder / "load:7" / uuid / f"jobs:{message_id}").read_bytes() == b"hello"
         told = json.loads((folder / "load:7" / "commit.json").read_text())
-    assert told.keys() == {"at_ms", "keeps", "parts"}
+    assert told.keys() == {"at_ms", "keeps", "parts", "run"}
     assert told["parts"] == {uuid: {"messages": 1, "own": False, "delayed": False, "repeated": 0}}
     seen.discard(f"jobs:{message_id}")
     assert seen | {"load.json", ".load.lock", f".gone-{uuid}/", "<queue>:<id>"} == drawn

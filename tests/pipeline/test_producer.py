@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fsmq.pipeline.write.rows import check_columns
+from fsmq.pipeline.write.runs import Run
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.harness.suite import eventually
@@ -263,3 +265,103 @@ def test_a_stream_is_written_once_by_batch(spark: SparkSession, root: Path, tmp_
     assert sorted(bodies(root)) == [b"1", b"2", b"3"]
     [note] = left(root)
     assert json.loads((root / "staging" / note).read_text())["number"] == 1
+
+
+@pytest.mark.parametrize("form", ["fsmq", "fsmq_log"])
+def test_rows_that_a_job_would_drop_unwritten_are_refused(
+    spark: SparkSession, root: Path, tmp_path: Path, form: str
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    with Spool(root, sync="none") as spool:
+        log = spool.log("jobs", create=True)
+
+        def given() -> list[bytes]:
+            spool.deliver()
+            found = log.read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
+            return sorted(message.body for message in found)
+
+        target = {"root": str(root), form.replace("fsmq_", "").replace("fsmq", "queue"): "jobs"}
+
+        def run(checkpoint: str, **options: str) -> None:
+            lines = spark.readStream.format("text").load(str(source))
+            writing = lines.withColumnRenamed("value", "body").writeStream.format(form)
+            (
+                writing.options(**target, **options)
+                .option("checkpointLocation", str(tmp_path / checkpoint))
+                .trigger(availableNow=True)
+                .start()
+                .awaitTermination()
+            )
+
+        (source / "one").write_text("1\n2\n")
+        run("cp", job="nightly")
+        shutil.copytree(tmp_path / "cp", tmp_path / "older")
+        for more in ("3", "4"):
+            (source / more).write_text(f"{more}\n")
+            run("cp", job="nightly")
+        with pytest.raises(Exception, match="job 'nightly': batch 2 was written by another query"):
+            run("deleted", job="nightly")
+        with pytest.raises(Exception, match="job 'nightly': batch 1 comes after batch 2, so"):
+            run("older", job="nightly")
+        (tmp_path / "cp/commits/2").unlink()
+        (tmp_path / "cp/commits/.2.crc").unlink(missing_ok=True)
+        run("cp", job="nightly")  # as after a kill: these are the same rows
+        assert given() == [b"1", b"2", b"3", b"4"]
+        run("older", job="nightly-2")
+        assert given() == [b"1", b"2", b"3", b"3", b"4", b"4"]
+
+        def save(count: int, **options: Any) -> None:
+            frame = spark.range(0, count, 1, 2).selectExpr("cast(id as string) body")
+            frame.write.format(form).mode("append").options(**target, **options).save()
+
+        for _ in range(2):
+            save(2, job="once")
+        with pytest.raises(Exception, match="batch 0 was written with 2 rows, and has 3 now"):
+            save(3, job="once")
+        with pytest.raises(Exception, match="job 'nightly': batch 2 was written by another query"):
+            save(3, job="nightly")
+        assert given() == sorted([b"0", b"1", b"1", b"2", b"3", b"3", b"4", b"4"])
+    assert [name for name in left(root) if not name.endswith(".json")] == []
+
+
+@pytest.mark.parametrize("form", ["fsmq", "fsmq_log"])
+def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
+    spark: SparkSession, root: Path, tmp_path: Path, form: str
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    with Spool(root, sync="none") as spool:
+        log = spool.log("jobs", create=True)
+        target = {"root": str(root), form.replace("fsmq_", "").replace("fsmq", "queue"): "jobs"}
+
+        def run(numbered: bool) -> None:
+            def work(rows: DataFrame, number: int) -> None:
+                writing = rows.write.format(form).mode("append").options(**target, job="nightly")
+                (writing.option("batch", number) if numbered else writing).save()
+
+            lines = spark.readStream.option("maxFilesPerTrigger", 1).format("text")
+            query = lines.load(str(source)).withColumnRenamed("value", "body").writeStream
+            checkpoint = str(tmp_path / "checkpoint")
+            running = query.foreachBatch(work).option("checkpointLocation", checkpoint)
+            running.trigger(availableNow=True).start().awaitTermination()
+
+        (source / "one").write_text("1\n")
+        (source / "two").write_text("2\n")
+        if form == "fsmq_log":
+            run(numbered=False)  # it is Spark's
+        else:
+            with pytest.raises(Exception, match="batch 0 was written in batch 0 of the query"):
+                run(numbered=False)
+            run(numbered=True)
+        spool.deliver()
+        found = log.read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
+        assert sorted(message.body for message in found) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("noted", [None, {"query": None, "batch": None, "rows": 2}])
+def test_dropped_rows_are_told(
+    noted: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    Run(None, None, 2).check("once", 0, 0, noted)
+    assert "2 rows of batch 0 of job 'once' were written before, and are dropped" in caplog.text

@@ -50,6 +50,40 @@ def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
         publish_once(log, "job", 3, [LogEntry(b"x", id="own")])
 
 
+def test_a_writer_sees_what_it_has_noted_of_its_last_batch(log: Log) -> None:
+    told: list[Any] = []
+
+    def publish(number: int, run: dict[str, Any], *given: bytes) -> None:
+        publish_once(log, "job", number, batch(*given), run=run, check=lambda n: told.append(n.run))
+
+    def refuse(last: idempotent.Noted) -> None:
+        raise InvalidValue("job", f"{last.run}")
+
+    publish(3, {"rows": 2}, b"a", b"b")
+    assert told == []
+    for number in (3, 4, 4, 2):
+        publish(number, {"rows": number}, b"c")
+    assert told == [{"rows": 2}, {"rows": 2}, {"rows": 4}, {"rows": 4}]
+    with pytest.raises(InvalidValue, match="'rows': 4"):
+        publish_once(log, "job", 5, batch(b"d"), check=refuse)
+    assert bodies(log) == [b"a", b"b", b"c"]
+
+
+def test_what_was_noted_of_a_batch_that_was_not_published_is_replaced(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(last: idempotent.Noted) -> None:
+        raise InvalidValue("job", f"{last.run}")
+
+    monkeypatch.setattr(Store, "publish", lambda self, entries: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        publish_once(log, "job", 0, batch(b"a"), run={"rows": 1})
+    monkeypatch.undo()
+    assert publish_once(log, "job", 0, batch(b"b", b"c"), run={"rows": 2}, check=refuse) == range(2)
+    with pytest.raises(InvalidValue, match="'rows': 2"):
+        publish_once(log, "job", 0, batch(b"b"), check=refuse)
+
+
 def test_a_first_batch_of_a_writer_relies_on_no_name_that_may_not_be_durable(
     log: Log, spool: Spool
 ) -> None:

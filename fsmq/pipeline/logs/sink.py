@@ -8,6 +8,7 @@ crash, it is found in the log, and not published a second time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.logs.log_columns import check_written, entries
 from fsmq.pipeline.options import Options
-from fsmq.spool import InvalidValue, LogEntry, Spool
+from fsmq.pipeline.write.runs import Run
+from fsmq.spool import InvalidValue, Log, LogEntry, Spool
 from fsmq.spool.checks import check_queue
 from fsmq.spool.on_disk import uuid7
 from fsmq.spool.shared_jobs import publish_once
@@ -29,7 +31,6 @@ from fsmq.spool.shared_jobs import publish_once
 OPTIONS = ("root", "log", "job")
 # Options of Spark itself, which it passes on.
 _OF_SPARK = ("checkpointlocation", "queryname")
-_QUERY = "sql.streaming.queryId"
 
 
 @dataclass
@@ -37,8 +38,17 @@ class Rows(WriterCommitMessage):
     """The rows of a task."""
 
     partition: int
-    query: str | None
+    run: Run
     messages: list[LogEntry]
+
+
+@contextmanager
+def opened(root: str, name: str) -> Iterator[Log]:
+    """A log. Raises UnusableSpool, NoSuchLog."""
+    with Spool(root, create=False, delivers=False, watch="poll", program="spark") as spool:
+        log = spool.log(name)
+        log.settings()
+        yield log
 
 
 class _Target:
@@ -54,23 +64,35 @@ class _Target:
         self.job = options.text("job")
         if self.job is not None:
             check_queue(self.job, "option job")
+        with opened(self.root, self.log):
+            pass  # better now than when all rows are computed
 
-    def publish(
-        self, writer: str, number: int, parts: Sequence[WriterCommitMessage | None]
-    ) -> None:
-        """Raises NoSuchLog, MessageTooLarge, Unavailable."""
+    def publish(self, parts: Sequence[WriterCommitMessage | None], job: str | None = None) -> None:
+        """Publish the rows of all tasks. job: the name under which; None: the query's.
+
+        Raises NoSuchLog, MessageTooLarge, Unavailable, and InvalidValue: see `Run.check`.
+        """
         rows = sorted((one for one in parts if isinstance(one, Rows)), key=lambda r: r.partition)
-        messages = [message for one in rows for message in one.messages]
-        with Spool(self.root, create=False, delivers=False, watch="poll", program="spark") as spool:
-            publish_once(spool.log(self.log), writer, number, messages)
+        run = Run.of([one.run for one in rows])
+        writer, number = job or run.query or "", run.batch or 0
+        if not rows:
+            return  # no task has begun
+        with opened(self.root, self.log) as log:
+            publish_once(
+                log,
+                writer,
+                number,
+                [message for one in rows for message in one.messages],
+                run=run._asdict(),
+                check=lambda last: run.check(writer, number, last.number, last.run),
+            )
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Rows:
     context = TaskContext.get()
     messages = [message for batch in batches for message in entries(batch)]
     partition = context.partitionId() if context is not None else 0
-    query = context.getLocalProperty(_QUERY) if context is not None else None
-    return Rows(partition, query, messages)
+    return Rows(partition, Run.of_task(len(messages)), messages)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -86,7 +108,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver."""
-        self._target.publish(self._job, 0, messages)
+        self._target.publish(messages, self._job)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -101,20 +123,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver."""
-        queries = {one.query for one in messages if isinstance(one, Rows) and one.query}
-        for query in queries:
-            self._target.publish(self._target.job or query, batchId, messages)
+        self._target.publish(messages, self._target.job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was published."""
 
 
 def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> BatchWriter:
-    """The writer of ``df.write``. Raises InvalidValue."""
+    """The writer of ``df.write``. Raises InvalidValue, UnusableSpool, NoSuchLog."""
     return BatchWriter(_Target(schema, given, overwrite, 'mode "overwrite"'))
 
 
 def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
-    """The writer of ``writeStream``. Raises InvalidValue."""
+    """The writer of ``writeStream``. Raises InvalidValue, UnusableSpool, NoSuchLog."""
     ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
     return StreamWriter(_Target(schema, ours, overwrite, 'output mode "complete"'))

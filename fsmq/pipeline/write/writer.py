@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
+from fsmq.pipeline.write.runs import Run
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import as_unavailable
@@ -33,8 +34,6 @@ OPTIONS = ("root", "queue", "createQueues", "rejectedRows", "ids", "job", "batch
 
 # Options of Spark itself, which it passes on.
 _CHECKPOINT, _QUERY_NAME = "checkpointlocation", "queryname"
-_QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,10 @@ class Target:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has written; None if its partition was empty or the job is done already."""
+    """What a task has written; None if the job is done already."""
 
     job: Job
+    run: Run
     written: Written | None
 
 
@@ -188,12 +188,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In a task: write a partition. Raises RejectedRow, Unavailable."""
-        context = TaskContext.get()
-        assert context is not None
-        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-        assert query is not None
-        assert batch is not None
-        return _write(self._target, Job(self._target.job or query, int(batch)), iterator)
+        run = Run.of_task(0)
+        assert run.query is not None
+        assert run.batch is not None
+        return _write(self._target, Job(self._target.job or run.query, run.batch), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: put all messages. Raises NoSuchQueue, QueueFull, Unavailable."""
@@ -229,9 +227,8 @@ def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Stage
     partition = context.partitionId() if context is not None else 0
     with target.open() as spool:
         if is_committed(spool, job):
-            for _ in batches:  # Spark does not reuse a worker that leaves rows unread
-                pass
-            return Staged(job, None)
+            # Spark does not reuse a worker that leaves rows unread.
+            return Staged(job, Run.of_task(sum(batch.num_rows for batch in batches)), None)
         part = Part(spool.context, spool.syncer.sync, job, create_queues=target.create_queues)
         try:
             _write_rows(target, part, batches, partition)
@@ -239,7 +236,8 @@ def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Stage
         except BaseException:
             part.abandon()
             raise
-    return Staged(job, written)
+    count = written.messages + written.repeated + written.rejected
+    return Staged(job, Run.of_task(count), written)
 
 
 def _write_rows(
@@ -261,15 +259,18 @@ def _commit(
     *,
     keeps: bool | None = None,
 ) -> None:
-    parts = [m.written for m in messages if isinstance(m, Staged) and m.written is not None]
+    staged = [message for message in messages if isinstance(message, Staged)]
+    run = Run.of([one.run for one in staged])
     with target.open(target.journal) as spool:
         commit(
             spool,
             job,
-            parts,
+            [one.written for one in staged if one.written is not None],
             keeps=target.job is not None if keeps is None else keeps,
             create_queues=target.create_queues,
             rejected_rows=None if target.aside is None else Path(target.aside),
+            run=run._asdict(),
+            check=lambda last: run.check(job.name, job.number, last.number, last.run),
         )
 
 

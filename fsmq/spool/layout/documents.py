@@ -93,3 +93,11 @@ def flag(document: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
     return value
+
+
+def inner(document: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """A member that is an object; None if it is missing or null. Raises ValueError."""
+    value = document.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{name} is not an object")
+    return value

@@ -1,6 +1,6 @@
 """Publishing each numbered batch of a writer once, for jobs that can be restarted.
 
-    logs/<log>/writers/<writer>.json    {"number": …, "from": …}
+    logs/<log>/writers/<writer>.json    {"number": …, "from": …, "run": …}
 
 Before a batch is published its number is written to the file, with the end of the log. A retry of
 that number reads from there on, and finds the batch by the id of its first message.
@@ -9,9 +9,10 @@ that number reads from there on, and finds the batch by the id of its first mess
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, as_unavailable
 from ..layout import documents
@@ -23,11 +24,29 @@ from .store import Store
 _MAX_FILE_BYTES = 4096
 
 
-def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry]) -> range | None:
+class Noted(NamedTuple):
+    """The last batch of a writer. start: the end of the log before it. run: the writer's own."""
+
+    number: int
+    start: int
+    run: dict[str, Any] | None = None
+
+
+def publish_once(
+    log: Log,
+    writer: str,
+    number: int,
+    messages: Sequence[LogEntry],
+    *,
+    run: dict[str, Any] | None = None,
+    check: Callable[[Noted], None] = lambda last: None,
+) -> range | None:
     """Publish a batch of a writer, all or none; its offsets, or None if there is a later batch.
 
     It is stored once, however often it is published, as long as retention keeps it and numbers do
-    not decrease. One process at a time publishes for a writer. The messages must have no ids.
+    not decrease. One process at a time publishes for a writer. The messages must have no ids. run:
+    an object to note with the number. check: called with the last batch, if it has another number
+    or is in the log; it may raise an error.
 
     Raises what :meth:`Log.publish_many` raises; NoSuchLog also if the log is recreated meanwhile.
     """
@@ -37,16 +56,17 @@ def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry
     store = log._store  # all happens in this log, even if another gets its name
     with as_unavailable(f"cannot publish batch {number} of {writer}"):
         own, noted = f"{writer}:{number}", _read(store, writer)
-        if noted is not None and noted[0] > number:
+        is_last = noted is not None and noted.number == number
+        first = _find(store, noted.start, own) if noted is not None and is_last else None
+        if noted is not None and (first is not None or not is_last):
+            check(noted)
+        if noted is not None and noted.number > number:
             return None
-        first = None
-        if noted is None or noted[0] < number:
-            noted = (number, store.end())
-            _write(store, writer, *noted)
-        elif messages:
-            first = _find(store, noted[1], own)
+        if noted is None or not is_last or (first is None and noted.run != run):
+            noted = Noted(number, store.end(), run)
+            _write(store, writer, noted)
         if not messages:
-            return range(noted[1], noted[1])
+            return range(noted.start, noted.start)
     if first is None:
         entries = log._entries([replace(messages[0], id=own), *messages[1:]])
         first = store.publish(entries)
@@ -54,20 +74,21 @@ def publish_once(log: Log, writer: str, number: int, messages: Sequence[LogEntry
     return range(first, first + len(messages))
 
 
-def _read(store: Store, writer: str) -> tuple[int, int] | None:
+def _read(store: Store, writer: str) -> Noted | None:
     path = f"{store.disk.folder}/{WRITERS}/{writer}.json"
     try:
         found = documents.read(store.disk.tree, path, _MAX_FILE_BYTES)
-        return documents.whole(found, "number"), documents.whole(found, "from")
+        number, start = documents.whole(found, "number"), documents.whole(found, "from")
+        return Noted(number, start, documents.inner(found, "run"))
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _write(store: Store, writer: str, number: int, start: int) -> None:
+def _write(store: Store, writer: str, noted: Noted) -> None:
     with closing(store.disk.opened(store.disk.folder)) as tree:
         store.about_ours()  # raises unless the folder is that of our log
-        content = json.dumps({"number": number, "from": start}).encode() + b"\n"
-        tree.replace(f"{WRITERS}/{writer}.json", content)
+        document = {"number": noted.number, "from": noted.start, "run": noted.run}
+        tree.replace(f"{WRITERS}/{writer}.json", json.dumps(document).encode() + b"\n")
 
 
 def _find(store: Store, start: int, own: str) -> int | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..context import Context, OpenSpool
 from ..durability.locks import lock, patiently
@@ -20,7 +20,7 @@ from ..index.counting import count
 from ..layout.transitions import STAGING
 from ..layout.tree import Tree
 from ..verbs.queues.creation import create
-from .forward import Forward, Manifest, last, load, remove_gone, save
+from .forward import Forward, Last, Manifest, last, load, remove_gone, save
 from .part import (
     REJECTED,
     Job,
@@ -59,12 +59,16 @@ def commit(
     keeps: bool = True,
     create_queues: bool = False,
     rejected_rows: Path | None = None,
+    run: dict[str, Any] | None = None,
+    check: Callable[[Last], None] = lambda last: None,
 ) -> Outcome:
     """Put all messages of a job's parts, or none; once for each number of its name.
 
     parts: those that count; all others of the job are removed. keeps: remember the number, so that
     a second commit of it adds nothing. create_queues: create missing queues. rejected_rows: the
-    folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected.
+    folder for the file ``<job>-<number>.jsonl`` with the rows that the parts rejected. run: an
+    object to note with the number. check: called with the last commit of the name; it may raise an
+    error, and the caller aborts the job.
 
     Raises:
         InvalidValue: the name of the job is invalid, or one of its queues is a fifo queue by now.
@@ -77,13 +81,15 @@ def commit(
     with as_unavailable(f"cannot commit the job {job.name!r}"), _locked(tree, job.name):
         _finish_earlier(spool, job.name)
         known = last(tree, job.name)
+        if known is not None:
+            check(known)
         if known is not None and known.number >= job.number:
             tree.sync_folder(tree.folder(STAGING))  # its committer may have died before the sync
             remove(tree, job)
             return Outcome(again=True)
         counting = [part for part in parts if part.messages or part.rejected]
         manifest = Manifest(
-            spool.context.now_ms(), keeps, {p.part: _described(p) for p in counting}
+            spool.context.now_ms(), keeps, {p.part: _described(p) for p in counting}, run
         )
         try:
             _check_parts(tree, job, counting)

@@ -44,12 +44,14 @@ _part = re.compile(UUID7)
 class Manifest:
     """The content of a commit: its time, and its parts with the facts of `Written` about each.
 
-    keeps: whether to remember the job's number, so that it is not committed again.
+    keeps: whether to remember the job's number, so that it is not committed again. run: what the
+    program has noted of this commit, an object.
     """
 
     at_ms: int
     keeps: bool = True
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    run: dict[str, Any] | None = None
 
     @property
     def messages(self) -> int:
@@ -65,12 +67,13 @@ class Manifest:
 class Last:
     """The last number of a job that was committed, and how many messages it had.
 
-    repeated: how many of them were left out, as the spool had their own id.
+    repeated: how many of them were left out, as the spool had their own id. run: as in `Manifest`.
     """
 
     number: int
     messages: int = 0
     repeated: int = 0
+    run: dict[str, Any] | None = None
 
 
 def save(tree: Tree, folder: str, manifest: Manifest) -> None:
@@ -84,7 +87,7 @@ def load(tree: Tree, job: Job) -> Manifest | None:
     try:
         stored = documents.read(tree, f"{committed_folder(tree, job)}/{MANIFEST}", _MAX_BYTES)
         at_ms, keeps = documents.whole(stored, "at_ms"), documents.flag(stored, "keeps")
-        return Manifest(at_ms, keeps, _parts(stored.get("parts")))
+        return Manifest(at_ms, keeps, _parts(stored.get("parts")), documents.inner(stored, "run"))
     except (FileNotFoundError, ValueError):
         return None
 
@@ -108,7 +111,8 @@ def last(tree: Tree, name: str) -> Last | None:
     """The last commit of a job; None if there is none, or if it is not kept. Raises OSError."""
     try:
         stored = documents.read(tree, tree.folder(STAGING, f"{name}.json"), _MAX_BYTES)
-        return Last(*(documents.whole(stored, key) for key in ("number", "messages", "repeated")))
+        number, *more = (documents.whole(stored, key) for key in ("number", "messages", "repeated"))
+        return Last(number, more[0], more[1], documents.inner(stored, "run"))
     except (FileNotFoundError, ValueError):
         return None
 
@@ -202,7 +206,8 @@ class Forward:
         tree, job = self._tree, self._job
         self._sync(self._work)
         if self._manifest.keeps:
-            noted = Last(job.number, self._manifest.messages, self.repeated)
+            found = self._manifest
+            noted = Last(job.number, found.messages, self.repeated, found.run)
             path = tree.folder(STAGING, f"{job.name}.json")
             tree.replace(path, (json.dumps(asdict(noted)) + "\n").encode())
         gone = gone_folder(tree)
