@@ -320,6 +320,7 @@ def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
     first = take(waiting, offset)
     assert first != offset
     assert "queue 'jobs' is there again" in caplog.text
+    waiting.partitions(offset, first)
     waiting.commit(first)
     for queue in ("jobs", "other"):
         caplog.clear()
@@ -330,8 +331,9 @@ def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
     waiting.stop()
 
     fill(spool, "jobs", 1)
-    failing = _reader(spool)
+    failing = _reader(spool, consumer="another")
     offset = take(failing, {"batch": 0})
+    failing.partitions({"batch": 0}, offset)
     spool.delete_queue("jobs")
     with pytest.raises(NoSuchQueue, match=r"queue 'jobs' is gone: .*create it again, or .*wait"):
         take(failing, offset)

@@ -124,6 +124,7 @@ def drain(
         .options(root=root, queue=",".join(queues), consumer=consumer or consumer_of(folder))
         .options(maxMessagesPerBatch=messages, maxBytesPerBatch=BYTES)
         .options(visibilityTimeout=_VISIBILITY_S, maxBodyBytes=limit)
+        .option("otherCheckpoint", "accept")  # each batch has files of its own name
     )
     if journal is not None:
         stream = stream.option("journal", journal)

@@ -3,7 +3,7 @@
 The offset that Spark stores is the number of a batch. The claims of a batch are stored in the spool
 before Spark learns its number (see `fsmq.spool.consumers.batches`), so a query that is restarted
 after any crash gets the same batch. Its messages are removed once Spark's log says that the batch
-is done, which is when Spark asks for the next one.
+is done, which is when Spark asks for the next one. `checkpoints` tells what else is in an offset.
 
 One object of this class answers Spark, in a process next to the driver; others, in the tasks, only
 read.
@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,6 +27,7 @@ from pyspark.sql.types import StructType
 from fsmq.pipeline.columns import OF_CONTENT, Run, check_schema
 from fsmq.pipeline.options import Options
 from fsmq.pipeline.read.arrow import Batches, no_collector
+from fsmq.pipeline.read.checkpoints import Offset, is_of_other, problem_of, refused
 from fsmq.pipeline.read.finder import Finder, open_tree
 from fsmq.pipeline.read.listing import Group, Queues
 from fsmq.pipeline.read.stream_queues import StreamQueues
@@ -54,6 +54,7 @@ OPTIONS = (
     "visibilityTimeout",
     "missingQueue",
     "failedBatch",
+    "otherCheckpoint",
     "partitions",
     "maxBodyBytes",
     "syncBeforeCommit",
@@ -63,8 +64,6 @@ OPTIONS = (
 BATCH_COLUMN = "batch"
 """A column that a stream also has, if ``.schema(…)`` names it: the name of the batch, which is the
 same each time the batch is given."""
-
-Offset = dict[str, Any]
 
 _MESSAGES, _BYTES = 10_000, 256 * 1024 * 1024
 _PER_PARTITION = 1000
@@ -115,11 +114,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if given.text("visibilityTimeout") is not None:
             self._visibility = given.number("visibilityTimeout", 0.0, _LEAST_VISIBILITY_S)
         self._divides = given.choice("failedBatch", _AGAIN, (_AGAIN, _DIVIDE)) == _DIVIDE
+        self._accepts = given.choice("otherCheckpoint", "fail", ("fail", "accept")) == "accept"
         self._partitions = given.integer("partitions", os.cpu_count() or 1)
         self._limit = given.integer("maxBodyBytes", MAX_PLAIN_BYTES)
         self._sync = [f.strip() for f in (given.text("syncBeforeCommit") or "").split(",") if f]
         self._journal = given.journal()
-        self._stream = uuid7()  # the name of the stream, if the query is new
+        self._stream = uuid7()  # if the query is new, or its checkpoint is another one
         self._spool: Spool | None = None
         self._consumer: Consumer | None = None
         self._claimed: set[str] = set()  # batches that were claimed here
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name, as those below
         """The offset before the first batch."""
-        return {"batch": 0}
+        return self._offset(self._stream, 0)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Claim only what is ready now. Raises FsmqError."""
@@ -152,6 +152,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         consumer = self._open()
         stream, after = start.get("stream", self._stream), start["batch"]
+        problem = problem_of(consumer, {**start, "stream": stream}, after)
+        if problem is not None:
+            if not self._accepts:
+                raise refused(consumer, problem)
+            stream, after = self._stream, 0
         self._commit(stream, after)
         consumer.adopt(stream, after)
         given_again = consumer.batches(stream, after)
@@ -159,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if batch is None:
             return start
         self._offered = {batch.name}
-        return {"stream": stream, "batch": batch.number}
+        return self._offset(stream, batch.number)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The messages that wait after the batch, in total and by queue. Raises FsmqError."""
@@ -168,15 +173,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
         """The shares of the batches after ``start``, up to ``end``. Raises FsmqError."""
         consumer = self._open()
-        if "stream" not in end:
-            return []  # a query's first batch, of an empty queue
-        stream, after = end["stream"], 0
-        if start.get("stream") == stream:
-            after = start["batch"]
-            self._commit(stream, after)
+        stream = end.get("stream", self._stream)
+        after = start["batch"] if start.get("stream") == stream else 0
         batches = consumer.batches(stream, after, end["batch"])
-        if not batches:
-            _log.warning("batch %d of %s was committed before", end["batch"], self._name)
+        problem = None if batches else problem_of(consumer, {**end, "stream": stream}, after)
+        if problem is None or (self._accepts and stream == self._stream):
+            # From here on a sink may have batches of this stream.
+            self._begin(consumer, stream, after)
+            self._commit(stream, after)
+        elif not self._accepts or is_of_other(consumer, end):
+            # Its own consumer would take this batch as done, too, if it was given here as empty.
+            raise refused(consumer, problem)
+        if not batches and end["batch"] > after:
+            _log.warning(
+                "batch %d is empty: %s does not have it (any more)", end["batch"], self._name
+            )
         # Messages that an earlier process claimed may have returned to their queues.
         held = [b if b.name in self._claimed else consumer.renew_batch(b) for b in batches]
         if self._divides:
@@ -299,14 +310,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claimed = {batch.name} if batch is not None else set()
         return batch
 
+    def _offset(self, stream: str, batch: int) -> Offset:
+        return {"consumer": self._name, "stream": stream, "batch": batch}
+
+    def _begin(self, consumer: Consumer, stream: str, after: int) -> None:
+        known = consumer.committed()
+        if known is None or known.stream != stream:
+            self._sync_sink()  # a power cut must not take the checkpoint alone
+            consumer.begin(stream, after)
+
     def _commit(self, stream: str, upto: int) -> None:
         consumer = self._open()
-        if not consumer.batches(stream, -1, upto):
-            return
+        if consumer.batches(stream, -1, upto):
+            self._sync_sink()
+            consumer.commit(stream, upto)
+
+    def _sync_sink(self) -> None:
         for folder in self._sync:
             with as_unavailable(f"cannot sync {folder}"):
                 sync_filesystem(folder)
-        consumer.commit(stream, upto)
 
     def _parts(self, batch: Batch) -> Iterator[Part]:
         """A batch in shares of about the same size, in order."""
