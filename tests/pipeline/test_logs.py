@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fsmq.pipeline.logs.source import Part, _joined
+from fsmq.pipeline.logs.log_columns import SCHEMA
+from fsmq.pipeline.logs.source import Part, Reading, _joined
+from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.log_places import place_in
@@ -76,6 +78,7 @@ def test_a_stream_goes_on_where_it_was_and_writes_once(
 
         run(maxMessagesPerBatch="200", consumer="spark", columns="body,key,offset")
         assert copies.end() == 501
+        assert log.channel("spark").state().position == 501
         log.publish_many([b"more", b"and more"])
         # The last batch is run again, as when a driver dies before it has noted its end.
         commits = sorted(
@@ -146,6 +149,37 @@ def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: P
         table.withColumnRenamed("key", "id").write.format("fsmq_log").mode("append").options(
             root=str(root), log="users"
         ).save()
+
+
+def test_a_log_that_is_missing_is_told_at_once(spark: SparkSession, root: Path) -> None:
+    missing = {"root": str(root), "log": "nope"}
+    for reading in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="no log named 'nope'"):
+            reading.format("fsmq_log").options(**missing).load()
+    computed = spark.sparkContext.accumulator(0)
+
+    def compute(number: int) -> bytes:
+        computed.add(1)
+        return b"%d" % number
+
+    rows = spark.sparkContext.range(9).map(lambda n: (compute(n),)).toDF("body binary")
+    with pytest.raises(Exception, match="no log named 'nope'"):
+        rows.write.format("fsmq_log").mode("append").options(**missing).save()
+    assert computed.value == 0
+
+
+def test_what_is_passed_over_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Spool(tmp_path / "mq") as spool:
+        log = spool.log("users", create=True)
+        log.publish_many([b"%0100d" % number for number in range(100)])
+        [path] = (tmp_path / "mq/logs/users/log").glob("0*")
+        with path.open("r+b") as file:
+            file.seek(-50, os.SEEK_END)
+            file.write(b"?")
+    given = {"root": str(tmp_path / "mq"), "log": "users", "failOnDataLoss": "false"}
+    reading = Reading(SCHEMA, Options(given, list(given)), "first")
+    assert sum(batch.num_rows for batch in reading.rows(Part(0, 100))) < 100
+    assert "has damaged or lost messages among 0 to 99: they are passed over" in caplog.text
 
 
 def test_places_and_parts() -> None:

@@ -6,9 +6,10 @@ offsets that Spark stores contain the log's uuid: another log of the same name i
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +31,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.logs import sink
-from fsmq.pipeline.logs.log_columns import batch_of, schema_of
+from fsmq.pipeline.logs.log_columns import SCHEMA, batch_of, schema_of
 from fsmq.pipeline.options import Options
-from fsmq.spool import InvalidValue, Log, OffsetGone, Spool, Unavailable
+from fsmq.spool import InvalidValue, Log, OffsetGone, Unavailable
 from fsmq.spool.checks import check_queue
 from fsmq.spool.resources import place_in
 from fsmq.spool.shared_jobs import Piece
@@ -45,6 +46,8 @@ _MESSAGES = 100_000
 _PAGE, _PAGE_BYTES = 2000, 16 << 20
 
 Offset = dict[str, Any]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -68,13 +71,9 @@ class Reading:
         self.fails = given.flag("failOnDataLoss", True)
         self.parts = given.integer("minPartitions", os.cpu_count() or 1)
 
-    @contextmanager
-    def opened(self) -> Iterator[Log]:
+    def opened(self) -> AbstractContextManager[Log]:
         """The log. Raises UnusableSpool, NoSuchLog."""
-        with Spool(self.root, create=False, delivers=False, watch="poll", program="spark") as spool:
-            log = spool.log(self.log)
-            log.settings()
-            yield log
+        return sink.opened(self.root, self.log)
 
     def split(self, log: Log, start: int, end: int) -> list[Part]:
         """Shares of a range, cut where segments begin, and within them by the wanted number.
@@ -83,11 +82,7 @@ class Reading:
         """
         first = log.first()
         if start < first:
-            if self.fails:
-                raise Unavailable(
-                    f"retention has removed messages {start} to {first - 1} of log {self.log!r};"
-                    " with failOnDataLoss=false they are passed over"
-                )
+            self._tell(f"retention has removed messages {start} to {first - 1} of log {log.name!r}")
             start = min(first, end)
         if start >= end:
             return []
@@ -98,6 +93,12 @@ class Reading:
             found += [Part(at, min(at + step, high)) for at in range(low, high, step)]
         return _joined(found, step)
 
+    def _tell(self, problem: str) -> None:
+        """Raise Unavailable, or warn with failOnDataLoss=false."""
+        if self.fails:
+            raise Unavailable(f"{problem}; with failOnDataLoss=false they are passed over")
+        _log.warning("%s: they are passed over", problem)
+
     def rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         """In a task: the messages of a share, in order."""
         with self.opened() as log:
@@ -106,19 +107,16 @@ class Reading:
                 try:
                     page = log.page(offset, min(_PAGE, part.end - offset), _PAGE_BYTES)
                 except OffsetGone as error:
-                    if self.fails:
-                        raise
+                    self._tell(f"retention has removed messages from {offset} on of {self.log!r}")
                     offset = error.first
                     continue
                 messages = [message for message in page.messages if message.offset < part.end]
                 if messages:
                     yield batch_of(self.log, messages, self.schema)
                 reached = min(page.next, part.end)
-                if self.fails and len(messages) < reached - offset:
-                    raise Unavailable(
-                        f"log {self.log!r} has damaged or lost messages among {offset} to"
-                        f" {reached - 1}; with failOnDataLoss=false they are passed over"
-                    )
+                if len(messages) < reached - offset:
+                    among = f"among {offset} to {reached - 1}"
+                    self._tell(f"log {self.log!r} has damaged or lost messages {among}")
                 if page.next <= offset:
                     raise Unavailable(f"log {self.log!r} ends at {offset}, before {part.end}")
                 offset = page.next
@@ -148,7 +146,10 @@ class LogSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """All columns, or those of the option ``columns``."""
+        """All columns, or those of the option ``columns``; the log has to exist."""
+        place = {n: v for n, v in self.options.items() if n.lower() in ("root", "log")}
+        with Reading(SCHEMA, Options(place, ("root", "log")), "last").opened():
+            pass  # better told here than when a query runs
         return schema_of(self.options.get("columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -213,6 +214,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         with self._reading.opened() as log:
             self._check(log, start)
+            self._move_channel(log, start)  # the last batch of availableNow is followed by no other
             end = log.end() if self._until is None else self._until
             if not isinstance(limit, ReadAllAvailable):
                 end = min(end, max(start["offset"], log.first()) + self._most)
@@ -229,13 +231,16 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Move the stream's channel, so that retention can remove messages before the offset."""
-        if self._consumer is None:
-            return
-        with self._reading.opened() as log:
+        if self._consumer is not None:
+            with self._reading.opened() as log:
+                self._move_channel(log, end)
+
+    def _move_channel(self, log: Log, to: Offset) -> None:
+        if self._consumer is not None:
             channel = log.channel(self._consumer)
-            channel.create(end["offset"])
-            if channel.state().position < end["offset"]:
-                channel.seek(end["offset"])
+            channel.create(to["offset"])
+            if channel.state().position < to["offset"]:
+                channel.seek(to["offset"])
 
     def _check(self, log: Log, offset: Offset) -> None:
         uuid = log.stats().uuid
