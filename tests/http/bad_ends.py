@@ -1,6 +1,6 @@
-"""Ways to end a request badly, and the requests that take bodies, or give them.
+"""Ways to end a request badly, and requests with large bodies or large answers.
 
-Used by tests/http/test_bad_ends.py, and by tests/soak/memory.py for long.
+Used by tests/http/test_bad_ends.py and tests/soak/memory.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.http.stock import Stored
 
 MIB = 1024 * 1024
-# More than aiohttp and the kernel keep of what nobody reads; little enough to be sent often.
+# More than aiohttp and the kernel buffer, but quick to send.
 BODY_BYTES = 2 * MIB
-# For how long a client takes its time; servers of tests wait less.
+# How long a slow client waits; the servers of tests wait less.
 PATIENCE_MS = 5000
 JSON = "application/json"
 EVENTS = "application/cloudevents-batch+json"
@@ -47,7 +47,7 @@ _NAMES = {
 
 
 class Asked(NamedTuple):
-    """A request. is_large: its answer is."""
+    """A request. is_large: its answer is large."""
 
     method: str
     target: str
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 class Server(NamedTuple):
-    """Where to ask. key: of a server that needs one. tls: of one that speaks it."""
+    """Address of a server, with its key and TLS context if it needs them."""
 
     port: int
     key: str | None = None
@@ -71,7 +71,7 @@ class Server(NamedTuple):
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         connected = plain if self.tls is None else self.tls.wrap_socket(plain)
         try:
-            # Whatever is refused may be refused before it is sent.
+            # A refusal can come before the body is sent.
             with suppress(OSError):
                 yield connected
         finally:
@@ -87,7 +87,7 @@ class Server(NamedTuple):
 
 
 def with_bodies(served: Mapping[str, Any]) -> list[Asked]:
-    """All requests that take a body: those of a server's document, and of dialects beside it."""
+    """All requests with a body: those of the OpenAPI document, and of the other dialects."""
     found = []
     for path, methods in served["paths"].items():
         for method, operation in methods.items():
@@ -149,7 +149,7 @@ WITH_ANSWERS = [
 
 
 def _all(server: Server, asked: Asked, head: bytes, body: bytes = b"") -> None:
-    """Send all of a request, and take the answer."""
+    """Send a whole request and read the answer."""
     with server.connected() as wire:
         with suppress(OSError):
             wire.sendall(head + body)
@@ -192,7 +192,7 @@ def reset(server: Server, asked: Asked) -> None:
 
 
 def send_half(server: Server, asked: Asked) -> None:
-    """End the sending, and wait for an answer."""
+    """Half-close the connection and wait for an answer."""
     with server.connected() as wire:
         wire.sendall(_announced(server, asked) + BODY[:-1000])
         wire.shutdown(socket.SHUT_WR)
@@ -215,7 +215,7 @@ def break_a_chunk(server: Server, asked: Asked) -> None:
 
 
 def say_nothing_in_chunks(server: Server, asked: Asked) -> None:
-    """An extension without an end."""
+    """A chunk extension without an end."""
     _all(server, asked, _chunked(server, asked), _chunk(BODY) + b"1;" + b"a" * MIB)
 
 
@@ -302,14 +302,14 @@ def expect_and_hang_up(server: Server, asked: Asked) -> None:
 
 
 def hang_up_behind_one_that_waits(server: Server, asked: Asked) -> None:
-    """With so much that the server reads no more of it."""
+    """Send more behind it than the server reads ahead."""
     first = server.head(Asked("GET", "/empty/messages?wait=20", {}))
     with server.connected() as wire:
         wire.sendall(first + server.head(asked, f"Content-Length: {BODY_BYTES}") + BODY[:200_000])
 
 
 def send_more_than_fits_behind_one_that_waits(server: Server, asked: Asked) -> None:
-    """What the kernel has no place for hides the end: it is seen when the wait is over."""
+    """The end is behind bytes that the kernel cannot hold: it is seen after the wait."""
     first = server.head(Asked("GET", "/empty/messages?wait=0.2", {}))
     with server.connected() as wire:
         wire.sendall(first + server.head(asked, f"Content-Length: {BODY_BYTES}") + BODY[:-1000])
@@ -372,7 +372,7 @@ def hang_up_behind_the_next_one(server: Server, asked: Asked) -> None:
 
 
 def read_half(server: Server, asked: Asked) -> None:
-    """More than the kernel has kept, so that the server was in the middle of writing."""
+    """Read more than the kernel buffers, so that the server is in the middle of writing."""
     with server.connected() as wire:
         wire.sendall(server.head(asked, "Connection: close"))
         taken = 0
@@ -383,7 +383,7 @@ def read_half(server: Server, asked: Asked) -> None:
 
 
 def read_nothing(server: Server, asked: Asked) -> None:
-    """Until the server gives it up, or has said all."""
+    """Until the server gives up or has sent everything."""
     with server.connected() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.sendall(server.head(asked, "Connection: close"))
@@ -393,7 +393,7 @@ def read_nothing(server: Server, asked: Asked) -> None:
 
 
 def read_slowly(server: Server, asked: Asked) -> None:
-    """A little now and then, as it comes: less than is asked of who takes an answer."""
+    """Read more slowly than the server demands."""
     with server.connected() as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.sendall(server.head(asked, "Connection: close"))
@@ -403,7 +403,7 @@ def read_slowly(server: Server, asked: Asked) -> None:
 
 
 def hang_up_many_at_once(server: Server, asked: Asked) -> None:
-    """All of them have an answer under way before the first one goes."""
+    """All answers have begun before the first client hangs up."""
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connected()) for _ in range(12)]
         for wire in wires:
@@ -425,15 +425,15 @@ OF_SLOW_ANSWERS: tuple[Callable[[Server, Asked], None], ...] = (read_nothing, re
 
 
 def give_back(root: Path) -> None:
-    """Put all that is claimed back into its queue: nobody delivers it here."""
+    """Put claimed messages back into their queues: no mover runs here."""
     for path in (root / "delay").iterdir():
         queue, _, name = path.name.partition(":")
-        with suppress(OSError):  # another does it as well
+        with suppress(OSError):  # another one does the same
             path.rename(root / "queues" / queue / name)
 
 
 def answered(server: Server, asked: Asked) -> tuple[int, int]:
-    """The status of a request, and how much came, if it was not a stream."""
+    """The status and the size of the answer, unless it is a stream."""
     with server.connected() as wire:
         wire.sendall(server.head(asked, "Connection: close"))
         first = wire.recv(MIB)
@@ -445,7 +445,7 @@ def answered(server: Server, asked: Asked) -> tuple[int, int]:
 
 
 def fill(root: Path) -> None:
-    """Give a spool all that those requests ask for."""
+    """Create what the requests ask for."""
     queues = root / "queues"
     text = b'"' + b"x" * 8 * MIB + b'"'
     of_queues = {"q": b"\x01" * 8 * MIB, "e": text, "p": text, read_side("d"): text}

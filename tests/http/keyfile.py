@@ -1,4 +1,4 @@
-"""A file of keys for tests, made with the command that users make theirs with."""
+"""A key file for tests, made with the command of fsmq."""
 
 from __future__ import annotations
 

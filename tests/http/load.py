@@ -1,7 +1,7 @@
-"""Clients that post and fetch while mq is restarted, and never try anything twice.
+"""Clients that post and fetch while mq is restarted, and never retry.
 
 ``python -m tests.http.load URL QUEUE EMPTY_QUEUE`` has them at work until its input ends, then
-prints what became of their requests; for each line of input it prints how many were stored so far.
+prints their results; for each line of input it prints how many messages were stored so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATIENCE_S = 30.0
 
 @dataclass
 class Load:
-    """The clients, and what became of their requests.
+    """The clients and their results.
 
     stored: the ids of messages whose post was answered with 201.
     fetched: what fetches from a queue without messages were answered.
@@ -104,7 +104,7 @@ class Load:
 def _main(url: str, queue: str, empty_queue: str) -> None:
     load = Load(url, queue, empty_queue)
     with load.running():
-        while sys.stdin.readline():  # each time that we are asked: how many so far
+        while sys.stdin.readline():  # one line for each line of input
             print(len(load.stored), flush=True)
         load.over.set()
     print(json.dumps({"stored": load.stored, "fetched": load.fetched, "lost": load.lost}))

@@ -1,8 +1,8 @@
-"""The Prometheus page, as the official parser reads it."""
+"""The Prometheus page, read by the official parser."""
 
 from __future__ import annotations
 
-import aiohttp
+from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.suite import eventually_on_loop
@@ -33,15 +33,15 @@ class Page:
         }
 
 
-async def page(client: aiohttp.ClientSession) -> Page:
+async def page(client: ClientSession) -> Page:
     answer = await ask(client, "GET", "/_metrics")
     assert answer.status == 200
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     return Page(answer.body.decode())
 
 
-async def until(client: aiohttp.ClientSession, name: str, value: float, **labels: str) -> Page:
-    """The first page on which a sum has come to a value: others report once a second."""
+async def until(client: ClientSession, name: str, value: float, **labels: str) -> Page:
+    """The first page on which a sum has reached a value: processes report once a second."""
 
     async def reached() -> Page | None:
         found = await page(client)

@@ -1,6 +1,6 @@
-"""Every request that a server describes, asked for as much as it can answer.
+"""Every request in a server's document, with parameters that ask for large answers.
 
-Made from the OpenAPI document, so a route that is added is asked as well; one whose names or
+Made from the OpenAPI document, so new routes are included; one whose names or
 parameters are new here ends in a KeyError that says which.
 """
 
@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-# What each parameter of a query is given, besides being left out. Most are left out always: they
+# Values of the parameters of queries. Most parameters are always left out: they
 # make no answer larger.
 _VALUES: dict[str, tuple[str, ...]] = {
     "after": (),
@@ -58,7 +58,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 
 class Request(NamedTuple):
-    """One request; ``target`` has its query, and its names if they are filled in."""
+    """One request; ``target`` has its query."""
 
     method: str
     pattern: str
@@ -71,14 +71,14 @@ class Request(NamedTuple):
 
 
 def document(url: str) -> dict[str, Any]:
-    """What a server says about itself."""
+    """The OpenAPI document of a server."""
     with urllib.request.urlopen(f"{url}/_openapi.json") as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
 def every_request(served: Mapping[str, Any], *, together: bool = True) -> Iterator[Request]:
-    """All requests, those that change nothing first; the names in their paths are to be filled in.
+    """All requests, those that change nothing first, with placeholders in their paths.
 
     together: each value of a parameter is given with each of the others. Else each is given once,
     with the first of each of the others; and once none is.
@@ -105,7 +105,7 @@ def _queries(parameters: Any, together: bool) -> Iterator[str]:
 
 
 def _apart(given: list[list[str]]) -> Iterator[tuple[str, ...]]:
-    """None at all, the first of each, and each further one in the place of that."""
+    """No parameter, the first value of each, and each further value in its place."""
     first = tuple(values[1] if len(values) > 1 else "" for values in given)
     yield from dict.fromkeys(
         [

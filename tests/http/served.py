@@ -1,4 +1,4 @@
-"""A server of all dialects and pages on the loop of a test, and every route that it has."""
+"""A server with all dialects and pages on the loop of a test, and its routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SQS, SNS = "2012-11-05", "2010-03-31"
 
 
 class Route(NamedTuple):
-    """One route. open: it is for everybody."""
+    """One route. open: it needs no right."""
 
     dialect: str
     method: str
@@ -35,7 +35,7 @@ class Route(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back. head: all but the status and what is another each time."""
+    """An answer. head: the headers that do not vary."""
 
     status: int
     head: str
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 
 class _Counted(set[Request]):
-    """The requests of a fast path that have not come whole; each is counted."""
+    """The incomplete requests of a fast path, counted."""
 
     def __init__(self, served: Served) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _Counted(set[Request]):
 
 
 class Served:
-    """The server of a spool with a file of keys; a body may take for ever to come."""
+    """A server with a key file and no timeout for bodies."""
 
     def __init__(self, spool: Spool, keys: Path, *, sqs_auth: str | None = None) -> None:
         service = Service(spool, access=Access(load(keys)), read_timeout=300.0)
@@ -85,21 +85,21 @@ class Served:
         return self._partials > 0
 
     def routes(self) -> Iterator[Route]:
-        """Every route of every dialect but Amazon's, which has one path."""
+        """Every route of every dialect but Amazon's, which have one path."""
         for dialect in (self.server._native, *self.server._others):
             router: Router = dialect.router
             for method, pattern, operation, _ in router.routes():
                 yield Route(dialect.name, method, pattern, operation.open)
 
     def actions(self) -> Iterator[tuple[str, str]]:
-        """Every action of Amazon's: which service has it, and its name."""
+        """Service and name of every action of Amazon's."""
         for dialect in self.server._others:
             if isinstance(dialect, Sqs):
                 for is_sns, name in dialect._operations:
                     yield (SNS if is_sns else SQS), name
 
     async def ask(self, head: str, body: bytes = b"") -> Answer:
-        """Send a head and a body on a connection of their own. The head has no end yet."""
+        """Send a head, to which the end is added, and a body on a new connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(f"{head}Host: 127.0.0.1\r\nConnection: close\r\n\r\n".encode() + body)

@@ -1,4 +1,4 @@
-"""Queues and logs full of messages for every request that a server answers."""
+"""Queues and logs full of messages for every request."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _HOUR_MS = 3_600_000
 
 
 class Stored(NamedTuple):
-    """A message as it lies on disk: the flags of its id, and the file."""
+    """A stored message: the flags of its id, and the content of the file."""
 
     file: bytes
     headed: bool = False
     packed: bool = False
 
     def fill(self, root: Path, queue: str, each: int) -> str:
-        """So many copies in every state of a queue; the id of a ready one."""
+        """Store copies in every state of a queue; the id of a ready one."""
         ready = root / "queues" / queue
         ready.mkdir()
         now_ms = int(time.time() * 1000)
         for _ in range(each):
             self.place(root / "new", f"{queue}:")
-            for deliveries in (0, 1):  # one that is delayed, and one in flight
+            for deliveries in (0, 1):  # one delayed and one in flight
                 path = self.place(root / "delay", f"{queue}:")
                 message_id = path.name.rpartition(":")[2]
                 mtime = Stamps().encode(message_id, now_ms + _HOUR_MS, deliveries)
@@ -51,7 +51,7 @@ class Stored(NamedTuple):
 
 
 class Stock:
-    """A server's requests, each to queues of its own with ``each`` messages in every state.
+    """Requests, each to its own queues with ``each`` messages in every state.
 
     together: as in `every_request`.
     """
@@ -68,7 +68,7 @@ class Stock:
         return len(self._requests)
 
     def request(self, number: int) -> Request:
-        """One of them, with queues that nobody has asked for yet."""
+        """A request with unused queues."""
         asked = self._requests[number]
         queue = f"stock-{next(self._numbers)}"
         message_id = self._stored.fill(self._root, queue, self._each)
@@ -81,7 +81,7 @@ class Stock:
         return asked.filled(names)
 
     def _fill_log(self) -> dict[str, str]:
-        """A log with as many messages, and a channel that has not read it."""
+        """A log with as many messages and an unread channel."""
         facts = Facts(headed=self._stored.headed, packed=self._stored.packed)
         channel = f"channel-{next(self._numbers)}"
         with Spool(self._root, delivers=False) as spool:

@@ -1,4 +1,4 @@
-"""What clients send ahead has an end, and so have clients that take their answers too slowly."""
+"""Limits of pipelined requests and of unread answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.http.test_errors import is_problem
 KIB = 1024
 MIB = 1024 * KIB
 ROOM = MIB
-# Of the two ways of a request; what is sent ahead is kept in front of both.
+# One request for the fast path and one for aiohttp; both read from the same buffer.
 FAST_PATH = {"Accept": "*/*"}
 AIOHTTP = {"X-Other": "1"}
 both = pytest.mark.parametrize("headers", [FAST_PATH, AIOHTTP], ids=["fast path", "aiohttp"])
@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("headers", [FAST_PATH, AIOHTTP], ids=["fast path"
 
 @pytest.fixture
 def inside(root: Path) -> Iterator[Inside]:
-    """A server with little room for what is sent ahead."""
+    """A server with a small limit for pipelined bytes."""
     limits = Limits(header_timeout=1.0, write_timeout=1.0)
     with Inside(root, limits=limits, send_buffer=64 * KIB) as server:
         server.queue("q")
@@ -47,7 +47,7 @@ def ask_for(wire: Wire, target: str, headers: dict[str, str], number: int = 1) -
 
 
 @both
-def test_what_is_sent_ahead_is_answered_however_much_it_is(
+def test_thousands_of_pipelined_requests_are_answered(
     inside: Inside, headers: dict[str, str]
 ) -> None:
     number = 5000
@@ -60,7 +60,7 @@ def test_what_is_sent_ahead_is_answered_however_much_it_is(
 
 
 @both
-def test_bodies_that_are_sent_ahead_come_whole(inside: Inside, headers: dict[str, str]) -> None:
+def test_pipelined_bodies_are_stored_whole(inside: Inside, headers: dict[str, str]) -> None:
     with Wire(inside.url) as wire:
         wire.send(ask_for(wire, "/q/messages?wait=0.3", headers))
         for size in (10, 300 * KIB, 1, 2 * MIB):
@@ -75,7 +75,9 @@ def test_bodies_that_are_sent_ahead_come_whole(inside: Inside, headers: dict[str
 
 
 @both
-def test_what_all_send_ahead_has_an_end(inside: Inside, headers: dict[str, str]) -> None:
+def test_pipelines_of_all_connections_share_a_limit(
+    inside: Inside, headers: dict[str, str]
+) -> None:
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(60)]
@@ -87,16 +89,16 @@ def test_what_all_send_ahead_has_an_end(inside: Inside, headers: dict[str, str])
         while inside.server._open.number:
             most = max(most, ahead.size)
             time.sleep(0.01)
-        assert most < ROOM + 512 * KIB  # of the last one that came, all that had come
+        assert most < ROOM + 512 * KIB  # the whole beginning of the last one
         answers = [wire.answer() for wire in wires]
     assert [answer.status for answer in answers] == [204] * len(wires)
     assert "close" in [answer.headers["Connection"] for answer in answers]
 
 
-LONG = 2 * 100 * KIB  # what a head of 100 KiB takes: as bytes, and as text
+LONG = 2 * 100 * KIB  # a head of 100 KiB as bytes and as text
 
 
-def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
+def test_incomplete_heads_of_all_connections_share_a_limit(inside: Inside) -> None:
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
         for _ in range(ROOM // LONG + 1):
@@ -111,10 +113,10 @@ def test_heads_without_an_end_have_one_together(inside: Inside) -> None:
             assert is_problem(large.answer(), 503, "overloaded")
 
 
-def test_a_head_for_which_there_is_no_room_is_refused_also_if_it_takes_turns_to_read(
+def test_a_head_beyond_the_limit_is_refused_if_it_is_read_in_several_turns(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left for the next turn is not read any more: nobody waits for the head's end."""
+    """The rest of the head is not read: the refusal does not wait for its end."""
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
         for _ in range(ROOM // LONG):
@@ -127,7 +129,7 @@ def test_a_head_for_which_there_is_no_room_is_refused_also_if_it_takes_turns_to_
         assert is_problem(answer, 503, "overloaded")
 
 
-def test_heads_of_those_who_wait_are_counted(inside: Inside) -> None:
+def test_heads_of_waiting_requests_are_counted(inside: Inside) -> None:
     ahead = inside.server._connections.ahead
     with ExitStack() as stack:
         number = ROOM // LONG
@@ -142,9 +144,7 @@ def test_heads_of_those_who_wait_are_counted(inside: Inside) -> None:
 
 
 @both
-def test_who_hangs_up_behind_what_nobody_reads_is_noticed(
-    inside: Inside, headers: dict[str, str]
-) -> None:
+def test_a_hang_up_behind_unread_bytes_is_noticed(inside: Inside, headers: dict[str, str]) -> None:
     started = time.monotonic()
     with Wire(inside.url) as gone:
         gone.send(ask_for(gone, "/q/messages?wait=20", headers))
@@ -157,10 +157,10 @@ def test_who_hangs_up_behind_what_nobody_reads_is_noticed(
 
 @pytest.mark.parametrize("query", ["", "?count=1"])
 @both
-def test_who_takes_an_answer_too_slowly_is_cut_off(
+def test_a_client_that_reads_too_slowly_is_cut_off(
     inside: Inside, headers: dict[str, str], query: str
 ) -> None:
-    """By its rate: it takes something all the time."""
+    """The limit is a rate: the client reads all the time."""
     inside.queue("q", ready=[b"x" * 12 * MIB])
     with Wire(inside.url) as slow:
         slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * KIB)

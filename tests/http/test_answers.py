@@ -10,7 +10,7 @@ from tests.http.helpers import Wire
 from tests.http.stock import Stock, Stored
 
 SANDBOX = "sandbox; default-src 'none'"
-# The paths that are known to answer what clients have stored: the tests must meet them.
+# Paths whose answers are known to contain stored data: the test has to find them.
 TELLING = {
     "/{queue}/messages",
     "/{queue}/messages/{id}",
@@ -28,7 +28,7 @@ TELLING = {
 }
 
 
-def test_a_page_that_was_stored_runs_nowhere(root: Path) -> None:
+def test_stored_html_is_answered_with_headers_that_disarm_it(root: Path) -> None:
     page = b"<script>fetch('/q', {method: 'DELETE'})</script>"
     stored = Stored(pack_header("text/html", {}) + page, headed=True)
     told = set()

@@ -1,4 +1,4 @@
-"""No body outlives its request, however that ends; `tests/soak/memory.py` does it for long."""
+"""Bodies are freed when their requests end badly; see also `tests/soak/memory.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.soak.memory import weighed
 KIB = 1024
 # Less is no body.
 LARGE = 16 * KIB
-# Of a log so much is read as there is room for, of a page's body all.
+# Reads of a log depend on the free memory, pages read whole bodies.
 READ_AHEAD = [
     one
     for one in bad_ends.WITH_ANSWERS
@@ -30,7 +30,7 @@ READ_AHEAD = [
 
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
-    """A server in this process, where the collector of cycles does nothing by itself."""
+    """A server in this process, without automatic garbage collection."""
     root = tmp_path_factory.mktemp("inside") / "mq"
     limits = Limits(header_timeout=1.0, write_timeout=1.0)
     dialects = ("emodb", "dynamiq", "sqs")
@@ -44,7 +44,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
 
 
 def kept(server: Inside) -> list[int]:
-    """The sizes of bodies that only the collector would free."""
+    """The sizes of bodies that only the garbage collector would free."""
     eventually(lambda: server.holds_nothing() and not server.server._connections.open)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -61,7 +61,7 @@ def kept(server: Inside) -> list[int]:
 def left(
     inside: Inside, end: Callable[[Server, Asked], None], requests: Sequence[Asked]
 ) -> dict[str, list[int]]:
-    """What is kept of requests that end so, by request: one by one only if something is."""
+    """Bodies kept by requests that end so; request by request if there are any."""
     server = Server(int(inside.url.rpartition(":")[2]))
     found = {}
     for some in [requests, *([one] for one in requests)]:
@@ -76,12 +76,12 @@ def left(
 
 
 @pytest.mark.parametrize("end", bad_ends.WITH_BODIES, ids=lambda end: str(end.__name__))
-def test_no_body_of_a_request_is_kept(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
+def test_request_bodies_are_freed(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
     assert not left(inside, end, list(bad_ends.with_bodies(document(inside.url))))
 
 
 @pytest.mark.parametrize("end", bad_ends.OF_ANSWERS, ids=lambda end: str(end.__name__))
-def test_no_body_of_an_answer_is_kept(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
+def test_answer_bodies_are_freed(inside: Inside, end: Callable[[Server, Asked], None]) -> None:
     assert not left(inside, end, bad_ends.WITH_ANSWERS)
 
 
@@ -103,7 +103,7 @@ REFUSED: tuple[tuple[str, str], ...] = (
 
 
 @pytest.mark.parametrize(("page", "form"), REFUSED)
-def test_nothing_of_a_form_that_is_refused_is_kept(inside: Inside, page: str, form: str) -> None:
+def test_refused_forms_are_freed(inside: Inside, page: str, form: str) -> None:
     body = f"{form}&x=".encode() + b"x" * 10 * LARGE
     headers = {"Origin": inside.url, "Content-Type": "application/x-www-form-urlencoded"}
     with Wire(inside.url) as wire:
@@ -111,8 +111,8 @@ def test_nothing_of_a_form_that_is_refused_is_kept(inside: Inside, page: str, fo
     assert not kept(inside)
 
 
-def test_no_page_keeps_what_it_shows(inside: Inside) -> None:
-    """Neither the address nor the message: macros of a template must know nothing of its page."""
+def test_rendered_pages_are_freed(inside: Inside) -> None:
+    """Neither the address nor the message: templates must not keep their context."""
     pages = [
         route.pattern.format(queue="q", id="large", topic="t", log="l", channel="c", offset="0")
         for route in inside.server._by_prefix["_ui"].router.routes()
@@ -126,8 +126,8 @@ def test_no_page_keeps_what_it_shows(inside: Inside) -> None:
     assert not kept(inside)
 
 
-def test_answers_that_end_badly_are_large(tmp_path: Path) -> None:
-    """Else nothing of them is under way when they end."""
+def test_the_answers_used_here_are_large(tmp_path: Path) -> None:
+    """Else they would be sent before the end."""
     small = []
     with weighed(tmp_path) as one:
         for asked in bad_ends.WITH_ANSWERS:
@@ -139,7 +139,7 @@ def test_answers_that_end_badly_are_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("guarded", [False, True], ids=["open", "with keys and TLS"])
-def test_a_real_mq_is_as_light_as_before(tmp_path: Path, guarded: bool) -> None:
+def test_memory_of_a_real_mq_does_not_grow(tmp_path: Path, guarded: bool) -> None:
     """A small part of `tests/soak/memory.py`."""
     send = Asked("POST", "/q/messages", {"Content-Type": "application/octet-stream"})
     ends = [

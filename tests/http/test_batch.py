@@ -1,4 +1,4 @@
-"""Many messages at once: peek, batch and ack; and what a PATCH can do besides renewing."""
+"""Peek, batch and ack; and delay, bury and release by PATCH."""
 
 from __future__ import annotations
 
@@ -7,43 +7,37 @@ import json
 import time
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite, eventually
-from tests.http.helpers import Answer, ask, configure, counts, fetch, post
+from tests.http.helpers import Answer, ask, configure, counts, fetch, post, until_ready
 
 PLAIN = {"body": "x"}
 
 
-async def batch(client: aiohttp.ClientSession, queue: str, content: Any) -> Answer:
+async def batch(client: ClientSession, queue: str, content: Any) -> Answer:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
     return await ask(client, "POST", f"/{queue}/batch", data=data)
 
 
-async def ack(client: aiohttp.ClientSession, queue: str, content: Any) -> Answer:
+async def ack(client: ClientSession, queue: str, content: Any) -> Answer:
     return await ask(client, "POST", f"/{queue}/ack", data=json.dumps(content).encode())
 
 
-async def peek(client: aiohttp.ClientSession, queue: str, query: str = "") -> list[dict[str, Any]]:
+async def peek(client: ClientSession, queue: str, query: str = "") -> list[dict[str, Any]]:
     answer = await ask(client, "GET", f"/{queue}/peek{query}")
     assert answer.status == 200, answer
     found: list[dict[str, Any]] = answer.json["messages"]
     return found
 
 
-async def ready(client: aiohttp.ClientSession, queue: str, count: int) -> None:
-    """Wait until so many messages are ready."""
-    while (await counts(client, queue))["ready"] != count:
-        pass
-
-
-async def test_peek_shows_each_state(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_peek_shows_each_state(client: ClientSession, queue: str) -> None:
     await post(client, queue, b"claimed")
     claimed = await fetch(client, queue)
     later = await post(client, queue, b"later", delay=100)
     await post(client, queue, b"\xff")
-    await ready(client, queue, 1)
+    await until_ready(client, queue, 1)
     [message] = await peek(client, queue)
     assert (message["body_base64"], message["state"], message["deliveries"]) == ("/w==", "ready", 0)
     assert [m["id"] for m in await peek(client, queue, "?state=in_flight")] == [claimed.id]
@@ -52,14 +46,14 @@ async def test_peek_shows_each_state(client: aiohttp.ClientSession, queue: str) 
     assert [(m["id"], m["state"]) for m in delayed] == [(later, "delayed")]
     assert len(await peek(client, queue, "?state=delay")) == 2
     assert await peek(client, queue, "?state=new") == []
-    # Nothing was claimed by all that looking.
+    # No peek has claimed anything.
     assert (await fetch(client, queue)).headers["X-Message-Deliveries"] == "1"
 
 
-async def test_peek_goes_on_page_by_page(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_peek_pages_with_after(client: ClientSession, queue: str) -> None:
     ids = ["1", "2+2", "3", "a~", "b"]
     assert (await batch(client, queue, [{"body": i, "id": i} for i in ids])).status == 201
-    await ready(client, queue, 5)
+    await until_ready(client, queue, 5)
     seen: list[str] = []
     while page := await peek(client, queue, f"?count=2&after={seen[-1] if seen else ''}"):
         assert len(page) <= 2
@@ -67,9 +61,7 @@ async def test_peek_goes_on_page_by_page(client: aiohttp.ClientSession, queue: s
     assert seen == ["1", "2%2B2", "3", "a~", "b"]
 
 
-async def test_peek_finds_its_place_behind_any_file_name(
-    client: aiohttp.ClientSession, queue: str, suite: Suite
-) -> None:
+async def test_after_can_be_any_file_name(client: ClientSession, queue: str, suite: Suite) -> None:
     for name in (b"a b", b"a%b", b"\xff"):
         path = bytes(suite.root / "queues" / queue) + b"/" + name
         with open(path, "wb") as file:
@@ -82,14 +74,12 @@ async def test_peek_finds_its_place_behind_any_file_name(
 
 
 @pytest.mark.parametrize("query", ["state=remove", "state=x", "count=0", "count=1001", "limit=1"])
-async def test_peeks_that_are_refused(
-    client: aiohttp.ClientSession, queue: str, query: str
-) -> None:
+async def test_refused_peeks(client: ClientSession, queue: str, query: str) -> None:
     answer = await ask(client, "GET", f"/{queue}/peek?{query}")
     assert (answer.status, answer.json["field"]) == (400, query.partition("=")[0])
 
 
-async def test_a_batch_is_stored_in_its_order(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_a_batch_is_stored_in_its_order(client: ClientSession, queue: str) -> None:
     content = [
         {"body": "text é", "content_type": "text/plain", "attributes": {"Trace": "é"}},
         {"body_base64": base64.b64encode(bytes(range(256))).decode(), "delay": None},
@@ -98,7 +88,7 @@ async def test_a_batch_is_stored_in_its_order(client: aiohttp.ClientSession, que
     ]
     answer = await batch(client, queue, content)
     assert answer.status == 201
-    await ready(client, queue, 4)
+    await until_ready(client, queue, 4)
     messages = (await fetch(client, queue, count=10)).json["messages"]
     by_id = {m["id"]: m for m in messages}
     first, second, third, fourth = (by_id[i] for i in answer.json["ids"])
@@ -110,7 +100,7 @@ async def test_a_batch_is_stored_in_its_order(client: aiohttp.ClientSession, que
 
 
 async def test_a_thousand_messages_in_one_batch_and_in_one_ack(
-    client: aiohttp.ClientSession, queue: str
+    client: ClientSession, queue: str
 ) -> None:
     answer = await batch(client, queue, [{"body": str(n)} for n in range(1000)])
     ids = answer.json["ids"]
@@ -147,8 +137,8 @@ async def test_a_thousand_messages_in_one_batch_and_in_one_ack(
         (7, "message"),
     ],
 )
-async def test_one_wrong_message_refuses_the_batch_and_is_named(
-    client: aiohttp.ClientSession, queue: str, wrong: Any, field: str
+async def test_one_wrong_message_refuses_the_batch(
+    client: ClientSession, queue: str, wrong: Any, field: str
 ) -> None:
     for content, index in (([PLAIN, PLAIN, wrong, PLAIN], 2), ([wrong], 0)):
         answer = await batch(client, queue, content)
@@ -159,7 +149,7 @@ async def test_one_wrong_message_refuses_the_batch_and_is_named(
 
 
 async def test_a_duplicate_refuses_the_batch(
-    client: aiohttp.ClientSession, queue: str, suite: Suite
+    client: ClientSession, queue: str, suite: Suite
 ) -> None:
     await post(client, queue, b"1", id="twice")
     for content, index in (
@@ -170,12 +160,12 @@ async def test_a_duplicate_refuses_the_batch(
         assert (answer.status, answer.json["index"]) == (409, index)
         assert answer.json["message_id"] == content[index]["id"]
     assert sum((await counts(client, queue)).values()) == 1
-    # The first message is delivered, now or soon; of the batches nothing is left.
+    # The first message is delivered; nothing of the batches is stored.
     eventually(lambda: not [p for p in (suite.root / "new").iterdir() if queue in p.name])
 
 
 async def test_a_message_that_is_too_large_refuses_the_batch(
-    client: aiohttp.ClientSession, queue: str
+    client: ClientSession, queue: str
 ) -> None:
     await configure(client, queue, max_message_bytes=10)
     answer = await batch(client, queue, [{"body": "x" * 10}, {"body": "x" * 11}])
@@ -185,15 +175,13 @@ async def test_a_message_that_is_too_large_refuses_the_batch(
 
 @pytest.mark.parametrize("path", ["batch", "ack"])
 @pytest.mark.parametrize("body", [b"", b"{", b"7", b'"x"', b"null", b"[" * 100_000, b"\xff"])
-async def test_bodies_that_are_no_batch(
-    client: aiohttp.ClientSession, queue: str, path: str, body: bytes
-) -> None:
+async def test_unreadable_bodies(client: ClientSession, queue: str, path: str, body: bytes) -> None:
     answer = await ask(client, "POST", f"/{queue}/{path}", data=body)
     assert (answer.status, answer.json["type"]) == (400, "urn:fsmq:problem:unreadable-body")
 
 
 @pytest.mark.parametrize("count", [0, 1001])
-async def test_a_batch_has_a_limit(client: aiohttp.ClientSession, queue: str, count: int) -> None:
+async def test_a_batch_has_1_to_1000_entries(client: ClientSession, queue: str, count: int) -> None:
     answer = await batch(client, queue, [PLAIN] * count)
     assert (answer.status, answer.json["field"]) == (400, "messages")
     assert "1 to 1000" in answer.json["detail"]
@@ -201,12 +189,12 @@ async def test_a_batch_has_a_limit(client: aiohttp.ClientSession, queue: str, co
     assert (answer.status, answer.json["field"]) == (400, "ids")
 
 
-async def test_the_bytes_of_a_batch_have_a_limit(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_the_size_of_a_batch_has_a_limit(client: ClientSession, queue: str) -> None:
     answer = await batch(client, queue, b" " * (32 * 1024 * 1024 + 1))
     assert (answer.status, answer.json["limit"]) == (413, 32 * 1024 * 1024)
 
 
-async def test_an_ack_tells_which_were_there(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_an_ack_lists_removed_and_missing_ids(client: ClientSession, queue: str) -> None:
     here = await post(client, queue, b"x")
     answer = await ack(client, queue, {"ids": ["gone", here, here]})
     assert (answer.status, answer.json) == (200, {"removed": [here], "missing": ["gone", here]})
@@ -216,16 +204,14 @@ async def test_an_ack_tells_which_were_there(client: aiohttp.ClientSession, queu
 
 @pytest.mark.parametrize("content", [{"ids": ["x", "a/b"]}, {"ids": ["x", 7]}])
 async def test_one_wrong_id_refuses_the_ack(
-    client: aiohttp.ClientSession, queue: str, content: Any
+    client: ClientSession, queue: str, content: Any
 ) -> None:
     await post(client, queue, b"x", id="x")
     assert (await ack(client, queue, content)).status == 400
     assert sum((await counts(client, queue)).values()) == 1
 
 
-async def test_a_release_with_a_back_off_hides_the_message_so_long(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_a_release_with_a_delay_hides_the_message(client: ClientSession, queue: str) -> None:
     message_id = await post(client, queue, b"x")
     await fetch(client, queue, visibility=600)
     path = f"/{queue}/messages/{message_id}"
@@ -238,8 +224,8 @@ async def test_a_release_with_a_back_off_hides_the_message_so_long(
     assert (await fetch(client, queue, wait=0)).id == message_id
 
 
-async def test_a_buried_message_is_with_the_dead_letters_at_once(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_buried_message_is_in_the_dead_letter_queue_at_once(
+    client: ClientSession, queue: str
 ) -> None:
     await configure(client, queue, max_deliveries=5, dead_letter_queue=f"{queue}.dead")
     message_id = await post(client, queue, b"x")
@@ -251,9 +237,7 @@ async def test_a_buried_message_is_with_the_dead_letters_at_once(
     assert (buried.id, buried.headers["X-Message-Deliveries"]) == (message_id, "1")
 
 
-async def test_a_message_cannot_be_buried_without_dead_letters(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_bury_needs_a_dead_letter_queue(client: ClientSession, queue: str) -> None:
     await post(client, queue, b"x")
     claimed = await fetch(client, queue)
     answer = await ask(client, "PATCH", f"/{queue}/messages/{claimed.id}?bury=true")
@@ -270,18 +254,14 @@ async def test_a_message_cannot_be_buried_without_dead_letters(
         ("release=soon", "release"),
     ],
 )
-async def test_changes_that_are_refused(
-    client: aiohttp.ClientSession, queue: str, query: str, field: str
-) -> None:
+async def test_refused_changes(client: ClientSession, queue: str, query: str, field: str) -> None:
     await post(client, queue, b"x")
     claimed = await fetch(client, queue)
     answer = await ask(client, "PATCH", f"/{queue}/messages/{claimed.id}?{query}")
     assert (answer.status, answer.json["field"]) == (400, field)
 
 
-async def test_a_batch_of_a_missing_queue_is_refused(
-    client: aiohttp.ClientSession, suite: Suite
-) -> None:
+async def test_a_batch_into_a_missing_queue_is_refused(client: ClientSession, suite: Suite) -> None:
     answer = await batch(client, "nowhere", [PLAIN])
     assert answer.json["type"] == "urn:fsmq:problem:no-such-queue"
     assert (await ask(client, "GET", "/nowhere/peek")).status == 404
@@ -296,8 +276,8 @@ async def test_a_batch_of_a_missing_queue_is_refused(
         ("ack", b"[[%s0]]" % (b"0," * 400_000)),
     ],
 )
-async def test_what_is_of_the_wrong_form_is_not_read_however_long_it_is(
-    client: aiohttp.ClientSession, queue: str, route: str, body: bytes
+async def test_a_long_body_of_the_wrong_form_is_refused_early(
+    client: ClientSession, queue: str, route: str, body: bytes
 ) -> None:
     answer = await ask(client, "POST", f"/{queue}/{route}", data=body)
     assert answer.status == 400

@@ -1,4 +1,4 @@
-"""What is not public in aiohttp: little of it is used, in one module, and it is there."""
+"""Private names of aiohttp: few are used, in one module, and all exist."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import fsmq
 from fsmq.http.connection.connection import BORROWED, Connection
 from tests.harness.suite import HOME
 
-# Where objects of aiohttp can be: the spool knows none, and Spark's jobs need none.
+# The packages that can have objects of aiohttp.
 ROOMS = ("http", "client", "daemons")
 MODULES = sorted(path for room in ROOMS for path in (HOME / "fsmq" / room).rglob("*.py"))
-# These are public, though they do not look like it: of named tuples.
+# These names of named tuples are public.
 PUBLIC = {"_asdict", "_fields", "_make", "_replace"}
 
 
@@ -30,7 +30,7 @@ def is_private(name: str) -> bool:
 
 
 def named(tree: ast.AST) -> Iterator[str]:
-    """All names of attributes, as they stand in code or as a string."""
+    """All names of attributes, in code or in a string."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -52,7 +52,7 @@ def is_of_aiohttp(one: type) -> bool:
 
 
 def heirs() -> Iterator[type]:
-    """The classes of fsmq that are made of one of aiohttp's."""
+    """The subclasses of aiohttp's classes."""
     for room in ROOMS:
         package = import_module(f"fsmq.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"fsmq.{room}."):
@@ -63,7 +63,7 @@ def heirs() -> Iterator[type]:
 
 
 def lacking(handler: object) -> list[str]:
-    """A sentence for each borrowed name that such a connection of aiohttp has not."""
+    """A message for each borrowed name that a connection lacks."""
     return [
         f"aiohttp {aiohttp.__version__} has no RequestHandler.{name} any more, which "
         f"fsmq/http/connection/connection.py uses {why}: see in aiohttp/web_protocol.py how that "
@@ -78,18 +78,18 @@ async def _answer(request: BaseRequest) -> Response:
     return Response()
 
 
-async def test_aiohttp_has_all_that_is_borrowed_from_it() -> None:
+async def test_aiohttp_has_all_borrowed_names() -> None:
     assert "\n".join(lacking(web.Server(_answer)())) == ""
 
 
-def test_what_aiohttp_lacks_is_told_in_a_sentence() -> None:
+def test_a_missing_name_is_reported_with_advice() -> None:
     sentences = lacking(object())
     assert len(sentences) == len(BORROWED)
     assert "has no RequestHandler._waiter any more" in sentences[-1]
 
 
-def test_our_classes_use_of_aiohttps_what_is_listed() -> None:
-    """An own name that is one of aiohttp's, too, would be found here as well."""
+def test_subclasses_of_aiohttp_use_only_listed_private_names() -> None:
+    """This also finds own names that collide with those of aiohttp."""
     used = {}
     for heir in heirs():
         theirs = {name for one in heir.__mro__ if is_of_aiohttp(one) for name in of_class(one)}
@@ -111,7 +111,7 @@ def test_no_module_uses_a_private_name_of_aiohttp() -> None:
 
 
 def reached(path: Path) -> set[str]:
-    """The private names that a module imports of aiohttp, or asks others than itself for."""
+    """The private names that a module imports or reads from other objects."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
@@ -129,7 +129,7 @@ def reached(path: Path) -> set[str]:
     return set(filter(is_private, names))
 
 
-def test_the_rooms_that_are_looked_at_are_those_that_use_it() -> None:
+def test_only_the_checked_packages_import_aiohttp() -> None:
     others = set((HOME / "fsmq").rglob("*.py")) - set(MODULES)
     imports = re.compile(r"^\s*(from|import) aiohttp", re.MULTILINE)
     assert [path for path in others if imports.search(path.read_text())] == []

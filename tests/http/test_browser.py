@@ -1,4 +1,4 @@
-"""A script that a client has stored runs nowhere: shown in a real Chromium.
+"""Stored scripts do not run in a browser (Chromium).
 
 Each body tries what it can where it runs: to change the title, to read and to delete at ``mq``, and
 to tell another origin, which also serves a page that frames and includes what is stored. Browsers
@@ -23,13 +23,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 RAN = "it ran"
-# What tells mq that a request is another page's; old browsers do not send it.
+# Headers that mark requests of other sites; old browsers do not send them.
 TELLING = {"origin", "referer", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
-GUARDING = {
-    "content-security-policy",
-    "cross-origin-resource-policy",
-    "x-content-type-options",
-}
+GUARDING = {"content-security-policy", "cross-origin-resource-policy", "x-content-type-options"}
 SCRIPT = """
 document.title = '{ran}';
 fetch('{elsewhere}/ran', {{mode: 'no-cors'}});
@@ -48,7 +44,7 @@ SVG = """<svg xmlns="http://www.w3.org/2000/svg" onload="{script}">
 <script>{script}</script><image href="{elsewhere}/image"/></svg>"""
 XML = """<x:html xmlns:x="http://www.w3.org/1999/xhtml"><x:body onload="{script}">
 <x:script>{script}</x:script><x:img src="{elsewhere}/image"/></x:body></x:html>"""
-# The last is a script that says it is none, in case that a browser does not believe it.
+# The last is a script with another content type, in case a browser sniffs it.
 BODIES = {
     "text/html": HTML,
     "image/svg+xml": SVG,
@@ -57,14 +53,14 @@ BODIES = {
     "text/plain": "{script}",
 }
 RUNNING = ("text/html", "image/svg+xml", "application/xml")
-# How a page takes in what lies elsewhere.
+# Ways to embed another address in a page.
 TAKEN_IN = """<iframe src="{url}"></iframe><script src="{url}"></script>
 <link rel="stylesheet" href="{url}"><img src="{url}">
 """
 
 
 class Asked(NamedTuple):
-    """A request that came to a server, and how it was answered."""
+    """A request to a server, and the status of its answer."""
 
     method: str
     path: str
@@ -72,7 +68,7 @@ class Asked(NamedTuple):
 
 
 class Remembering(ThreadingHTTPServer):
-    """A server of a test's own, which remembers what it was asked for."""
+    """A server that records its requests."""
 
     daemon_threads = True
 
@@ -98,7 +94,7 @@ class Remembering(ThreadingHTTPServer):
 
 
 class Elsewhere(Remembering):
-    """Another origin: a page that takes in others' addresses, and nothing else."""
+    """Another origin with one page, which embeds other addresses."""
 
     takes_in: Iterable[str] = ()
 
@@ -111,7 +107,7 @@ class Elsewhere(Remembering):
 
 
 class Door(Remembering):
-    """Stands before mq and passes everything on, but for some headers of either side."""
+    """A proxy of mq that can drop some headers of both sides."""
 
     def __init__(self, port: int, without: Collection[str] = ()) -> None:
         super().__init__()
@@ -136,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         status, headers, body = self.server.answer(self)
-        if self.path != "/favicon.ico":  # which no page has asked for
+        if self.path != "/favicon.ico":  # which the browser asks for by itself
             self.server.asked.append(Asked(self.command, self.path, status))
         self.send_response_only(status)
         for name, value in headers.items():
@@ -153,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
     """The one page of a browser, for all tests."""
-    # Chromium's own sandbox does not work for root; no test opens what is not its own.
+    # Chromium's sandbox does not work for root; tests open their own pages only.
     options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     with playwright.sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -193,12 +189,12 @@ def stored(suite: Suite, queue: str, elsewhere: Elsewhere) -> Stored:
     return Stored(suite, queue, elsewhere.url)
 
 
-# A browser of today, and one that does not tell who asks: there our headers alone have to do.
+# A present browser, and one without those headers, where only the answer's headers help.
 browsers = pytest.mark.parametrize("untold", [frozenset(), TELLING], ids=["new", "old"])
 
 
 def visit(page: Any, url: str) -> tuple[str, set[str]]:
-    """Open a page: its title when all is loaded, and what it has asked for, unless forbidden to.
+    """Open a page: its title when it is loaded, and the requests that were not blocked.
 
     A script that stands in the page has run by then, or never will.
     """
@@ -214,7 +210,7 @@ def visit(page: Any, url: str) -> tuple[str, set[str]]:
 
 
 @browsers
-def test_what_is_opened_by_its_address_does_nothing(
+def test_a_stored_script_does_not_run_when_opened(
     page: Any, suite: Suite, elsewhere: Elsewhere, stored: Stored, untold: Collection[str]
 ) -> None:
     with Door(suite.port, untold) as door:
@@ -228,7 +224,7 @@ def test_what_is_opened_by_its_address_does_nothing(
 
 
 @browsers
-def test_what_a_page_of_another_origin_takes_in_does_nothing(
+def test_a_stored_script_does_not_run_when_embedded(
     page: Any, suite: Suite, elsewhere: Elsewhere, stored: Stored, untold: Collection[str]
 ) -> None:
     paths = list(stored.paths.values())
@@ -242,13 +238,13 @@ def test_what_a_page_of_another_origin_takes_in_does_nothing(
     assert stored.are_there()
 
 
-def test_without_our_headers_it_does_all_that_it_tries(
+def test_without_the_headers_the_script_runs(
     page: Any, suite: Suite, elsewhere: Elsewhere, queue: str
 ) -> None:
     with Door(suite.port, TELLING | GUARDING) as door:
         for kind in RUNNING:
             del door.asked[:], elsewhere.asked[:]
-            # One for each: a page may have sent another DELETE, which is still on its way.
+            # One message for each page: a DELETE of an earlier one can still be on its way.
             own = f"{queue}.{kind.replace('/', '.').replace('+', '.')}"
             page.goto(door.url + Stored(suite, own, elsewhere.url).paths[kind])
             eventually(lambda: {"/ran", "/read", "/image"} <= {one.path for one in elsewhere.asked})

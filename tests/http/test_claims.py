@@ -1,9 +1,9 @@
-"""Claims have names over HTTP: a slow client does nothing to what another one holds by now."""
+"""Names of claims over HTTP: an ended claim cannot change the next one."""
 
 from __future__ import annotations
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq import Client
 from fsmq.spool import ClaimEnded, NoSuchMessage
@@ -11,15 +11,13 @@ from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, ask, configure, counts, fetch, post
 
 
-async def settle(
-    client: aiohttp.ClientSession, method: str, path: str, claim: str | None
-) -> Answer:
+async def settle(client: ClientSession, method: str, path: str, claim: str | None) -> Answer:
     return await ask(client, method, path, headers={"X-Message-Claim": claim} if claim else {})
 
 
 @pytest.mark.parametrize("own", ["", "plain"])
-async def test_a_claim_that_ran_out_takes_nothing_from_another_client(
-    client: aiohttp.ClientSession, queue: str, own: str
+async def test_an_ended_claim_cannot_change_the_claim_of_another_client(
+    client: ClientSession, queue: str, own: str
 ) -> None:
     await configure(client, queue, max_deliveries=9, dead_letter_queue=f"{queue}-dead")
     await post(client, queue, b"x", **({"id": own} if own else {}))
@@ -47,9 +45,7 @@ async def test_a_claim_that_ran_out_takes_nothing_from_another_client(
     assert (await settle(client, "DELETE", path, theirs)).status == 404
 
 
-async def test_renewals_keep_the_name_and_a_new_claim_has_another(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_a_renewal_keeps_the_name_of_a_claim(client: ClientSession, queue: str) -> None:
     await post(client, queue, b"x")
     fetched = await fetch(client, queue, visibility=100)
     path = f"/{queue}/messages/{fetched.id}"
@@ -58,14 +54,14 @@ async def test_renewals_keep_the_name_and_a_new_claim_has_another(
         renewed = await settle(client, "PATCH", f"{path}?visibility={seconds}", None)
         assert renewed.headers["X-Message-Claim"] == claim
     await ask(client, "PATCH", f"{path}?release=0")
-    # Without a name the renewal claims it again, and says how that is called.
+    # Without a name the renewal makes a new claim and answers its name.
     again = (await ask(client, "PATCH", f"{path}?visibility=9")).headers["X-Message-Claim"]
     assert again != claim
     assert (await settle(client, "DELETE", path, claim)).status == 409
     assert (await settle(client, "DELETE", path, again)).status == 202
 
 
-async def test_json_tells_it_of_what_was_claimed(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_claims_in_json(client: ClientSession, queue: str) -> None:
     for name in ("a", "b", "c"):
         await post(client, queue, b"x", id=name)
     claimed = []
@@ -95,8 +91,8 @@ async def test_json_tells_it_of_what_was_claimed(client: aiohttp.ClientSession, 
         (None, "ids"),
     ],
 )
-async def test_a_batch_that_is_not_understood_removes_nothing(
-    client: aiohttp.ClientSession, queue: str, given: object, field: str
+async def test_an_invalid_batch_of_acks_removes_nothing(
+    client: ClientSession, queue: str, given: object, field: str
 ) -> None:
     await post(client, queue, b"x", id="b")
     refused = await ask(client, "POST", f"/{queue}/ack", json={"ids": ["b", given]})
@@ -105,7 +101,7 @@ async def test_a_batch_that_is_not_understood_removes_nothing(
     assert (await fetch(client, queue)).status == 200
 
 
-def test_a_client_acts_in_its_claim(suite: Suite, queue: str) -> None:
+def test_a_client_names_its_claim(suite: Suite, queue: str) -> None:
     with Client(suite.url) as one, Client(suite.url) as two:
         jobs, theirs = one.queue(queue), two.queue(queue)
         jobs.put_many([b"1", b"2"])

@@ -1,4 +1,4 @@
-"""Each route of the native dialect is described whole, and the fast path says the same."""
+"""The descriptions of native routes are complete and agree with the fast path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.http.inside import Inside
 
 
 def fast_paths(fast_path: FastPath | None) -> list[FastPath]:
-    """A fast path, and those that are asked after it."""
+    """A fast path and the ones that it delegates to."""
     return [] if fast_path is None else [fast_path, *fast_paths(fast_path.beside)]
 
 
 def fast_routes(fast_path: FastPath) -> list[tuple[tuple[str, str], FastRoute]]:
-    """What a fast path takes: by method, and by what the path says behind the queue."""
+    """The routes of a fast path: method, and the path behind the queue."""
     heads = fast_path._heads
     return [
         one
@@ -26,8 +26,8 @@ def fast_routes(fast_path: FastPath) -> list[tuple[tuple[str, str], FastRoute]]:
     ]
 
 
-def test_the_fast_path_asks_for_the_right_of_the_route(root: Path) -> None:
-    """Amazon's actions are no routes: tests/http/sqs/test_keys.py asks for their rights."""
+def test_the_fast_path_needs_the_rights_of_the_routes(root: Path) -> None:
+    """The rights of Amazon's actions are tested in tests/http/sqs/test_keys.py."""
     checked = set()
     with Inside(root, dialects=("emodb", "dynamiq")) as inside:
         server = inside.server
@@ -48,13 +48,13 @@ def test_the_fast_path_asks_for_the_right_of_the_route(root: Path) -> None:
     assert checked == {"native", "emodb", "dynamiq"}
 
 
-def test_what_changes_anything_says_what_a_second_try_finds() -> None:
+def test_every_change_describes_its_repetition() -> None:
     for method, pattern, operation, _ in native_routes():
         is_change = method not in ("GET", "HEAD") or operation.id.startswith("claim")
         assert bool(operation.again) is is_change, (method, pattern)
 
 
-def test_every_parameter_of_a_query_says_its_values() -> None:
+def test_every_query_parameter_describes_its_values() -> None:
     for _, pattern, operation, _ in native_routes():
         for name, parameter in operation.query.items():
             assert parameter.values or name.startswith("attribute."), (pattern, name)

@@ -1,4 +1,4 @@
-"""Dialects: which are spoken, and that each tells its own errors."""
+"""Which dialects are served, and the form of their errors."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import aiohttp
+from aiohttp import ClientSession
 
 from fsmq.http.dialects import DIALECTS
 from tests.harness.suite import Suite
 from tests.http.helpers import PROBLEM, Wire, ask
 
 
-def test_each_is_what_its_row_says() -> None:
+def test_each_dialect_matches_its_entry() -> None:
     fields = {setting.field for one in DIALECTS.values() for setting in one.settings()}
     for name, one in DIALECTS.items():
         dialect = one.load()
@@ -21,7 +21,7 @@ def test_each_is_what_its_row_says() -> None:
         assert {one.switch, dialect.admin_port} - {""} <= fields
 
 
-def test_those_are_imported_that_are_switched_on() -> None:
+def test_only_enabled_dialects_are_imported() -> None:
     script = """
 import sys
 from fsmq.http.dialects import DIALECTS, switched_on
@@ -37,9 +37,7 @@ def test_dialects_share_no_prefix() -> None:
     assert len(prefixes) == len(set(prefixes))
 
 
-async def test_an_error_is_told_by_the_dialect_that_the_path_belongs_to(
-    client: aiohttp.ClientSession,
-) -> None:
+async def test_an_error_has_the_form_of_the_dialect_of_its_path(client: ClientSession) -> None:
     emodb = await ask(client, "GET", "/queue/messages")
     assert (emodb.status, emodb.headers["Content-Type"]) == (404, "text/plain")
     native = await ask(client, "GET", "/queuex/messages")

@@ -1,4 +1,4 @@
-"""Group commit on the loop: two groups at a time, each told how its own sync ended."""
+"""Group commit: two groups at a time, each with the result of its own sync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spool.helpers import tree_of
 
 
 class GatedSyncer(Syncer):
-    """Each sync waits for the gate, and ends as ``errors`` says."""
+    """Each sync waits for the gate and ends with the next of ``errors``."""
 
     def __init__(self, spool: Spool) -> None:
         super().__init__(spool.tree, "syncfs")
@@ -40,7 +40,7 @@ async def until_begun(syncer: GatedSyncer) -> None:
     assert await asyncio.to_thread(syncer.begun.acquire, timeout=30)
 
 
-async def test_two_groups_are_synced_at_a_time_and_the_others_share_the_next(root: Path) -> None:
+async def test_two_groups_are_synced_at_a_time(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
@@ -79,7 +79,7 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
         large = put(30)
         await until_begun(syncer)
         tasks = [put(1)]
-        await asyncio.sleep(0.05)  # nothing tells that no sync begins
+        await asyncio.sleep(0.05)  # that no sync begins cannot be observed
         assert len(syncer.groups) == 1
         tasks.append(put(20))
         syncer.gate.set()
@@ -89,7 +89,7 @@ async def test_a_large_group_is_synced_alone(root: Path) -> None:
         syncer.close()
 
 
-async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(root: Path) -> None:
+async def test_the_next_sync_begins_before_callers_of_the_last_one_continue(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
@@ -97,7 +97,7 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
         has_begun = []
 
         def finish() -> None:
-            # The first one keeps the loop busy, as the renames and answers of a large group do.
+            # The first one keeps the loop busy, like a large group.
             if not has_begun:
                 has_begun.append(syncer.begun.acquire(timeout=30))
 
@@ -117,12 +117,12 @@ async def test_the_next_sync_begins_before_the_callers_of_the_last_one_go_on(roo
         syncer.close()
 
 
-async def test_a_group_that_fails_fails_alone(root: Path) -> None:
+async def test_a_failing_group_fails_alone(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)
         commits = Commits(syncer, LoopTurns())
-        # Nothing that a sync raises may leave a request waiting for ever.
+        # No exception of a sync may leave a request waiting for ever.
         syncer.errors[1] = RuntimeError("unheard of")
         tasks = []
         for number in range(2):
@@ -138,7 +138,7 @@ async def test_a_group_that_fails_fails_alone(root: Path) -> None:
         syncer.close()
 
 
-async def test_a_sync_that_hangs_keeps_the_end_waiting_no_longer_than_it_lasts(root: Path) -> None:
+async def test_close_waits_for_a_running_sync(root: Path) -> None:
     with Spool(root) as spool:
         spool.create_queue("jobs")
         syncer = GatedSyncer(spool)

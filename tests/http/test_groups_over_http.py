@@ -1,4 +1,4 @@
-"""Groups over HTTP: three processes on two hosts, senders and workers at each, and a checker."""
+"""Groups over HTTP: senders and workers at three processes on two hosts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Suite]]:
 
 
 class Held(NamedTuple):
-    """A claim as its holder saw it. until: when it said that it is done with it."""
+    """A claim as its holder saw it. until: when the holder ended it."""
 
     sequence: int
     since: float
@@ -60,7 +60,7 @@ class Held(NamedTuple):
 
 
 class Story:
-    """What senders and workers did. left: what is not acknowledged yet."""
+    """The actions of senders and workers. left: messages that are not acknowledged yet."""
 
     def __init__(self, each: int, senders: int) -> None:
         self.each = each
@@ -108,7 +108,7 @@ class Story:
 
 
 def test_order_over_three_processes(hosts: list[Suite]) -> None:
-    """Workers acknowledge and release; each group is done in its order, by one at a time."""
+    """Workers acknowledge and release; each group is processed in order, by one at a time."""
     senders = 2 * len(hosts)
     story = Story(6, senders)
     threads = [
@@ -127,7 +127,7 @@ def test_order_over_three_processes(hosts: list[Suite]) -> None:
 
 
 def check(held: list[Held], sent: dict[int, str]) -> None:
-    """Nothing lost, nothing twice, in order, one at a time."""
+    """No message is lost or done twice; groups are in order, one message at a time."""
     acked = [one.sequence for one in sorted(held, key=lambda one: one.since) if one.acked]
     assert acked == sorted(sent)
     order = sorted(held, key=lambda one: one.since)
@@ -146,7 +146,7 @@ def sequence_of(message_id: str) -> int:
     return int(message_id[:8] + message_id[9:13] + message_id[15:18], 16)
 
 
-def test_one_who_waits_gets_the_next_of_a_group_at_once(hosts: list[Suite]) -> None:
+def test_an_ack_wakes_a_waiter_on_another_process(hosts: list[Suite]) -> None:
     with Client(hosts[0].url) as client, Client(hosts[1].url) as other:
         client.create_queue("calls", fifo=True)
         queue = client.queue("calls")
@@ -167,20 +167,20 @@ def test_one_who_waits_gets_the_next_of_a_group_at_once(hosts: list[Suite]) -> N
         assert found == [b"1"]
 
 
-def test_who_waits_gets_the_one_behind_many_that_have_expired(hosts: list[Suite]) -> None:
+def test_a_waiter_gets_the_message_behind_many_expired_ones(hosts: list[Suite]) -> None:
     with Wire(hosts[0].url) as wire:
         assert wire.ask("PUT", "/expired?fifo=true").status == 201
         for _ in range(3):
             old = [{"body": "old", "group": "one", "ttl": 1}] * 100
             assert wire.ask("POST", "/expired/batch", body=json.dumps(old).encode()).status == 201
         assert wire.ask("POST", "/expired/messages?group=one", body=b"alive").status == 201
-        time.sleep(2.2)  # they expire: a ttl is told in whole seconds
+        time.sleep(2.2)  # the expiry is in whole seconds
         started = time.monotonic()
         assert wire.ask("GET", "/expired/messages?wait=20").body == b"alive"
         assert time.monotonic() - started < 20
 
 
-def test_a_batch_keeps_its_order_and_names_what_lacks_a_group(hosts: list[Suite]) -> None:
+def test_a_message_without_a_group_is_refused(hosts: list[Suite]) -> None:
     with Wire(hosts[0].url) as wire:
         many = [{"body": "1", "group": "z"}, {"body": "2"}]
         answer = wire.ask("POST", f"/{QUEUE}/batch", body=json.dumps(many).encode())
@@ -192,8 +192,8 @@ def test_a_batch_keeps_its_order_and_names_what_lacks_a_group(hosts: list[Suite]
         assert message["group"] == "\N{TURTLE}"
 
 
-def test_a_dedup_id_stores_once_whoever_puts_and_however(hosts: list[Suite]) -> None:
-    """Tries of all kinds at the same time, at all processes: one message, and its id for each."""
+def test_a_deduplication_id_stores_one_message_by_any_interface(hosts: list[Suite]) -> None:
+    """Concurrent puts of all kinds at all processes: one message, and all get its id."""
 
     def posted(wire: Wire, query: str, headers: dict[str, str]) -> str:
         answer = wire.ask("POST", f"/once/messages?group=g{query}", body=b"x", headers=headers)
@@ -239,8 +239,8 @@ def test_a_dedup_id_stores_once_whoever_puts_and_however(hosts: list[Suite]) -> 
         assert (answer.status, answer.json["field"]) == (400, "dedup_id")
 
 
-def test_puts_wait_for_one_who_was_stopped_and_no_other_queue_does(hosts: list[Suite]) -> None:
-    """Many of one queue, of all kinds, in their order, and the others at once."""
+def test_a_stopped_sender_delays_puts_into_its_queue_only(hosts: list[Suite]) -> None:
+    """Puts of all kinds into its queue wait and keep their order; other queues are not affected."""
     with Client(hosts[0].url) as client, Spool(hosts[0].root, delivers=False) as stopped:
         for name in ("held", "free"):
             client.create_queue(name, fifo=True)
@@ -275,12 +275,12 @@ def test_puts_wait_for_one_who_was_stopped_and_no_other_queue_does(hosts: list[S
 
 
 class Kills:
-    """Senders that try each message until it is answered, while servers are killed under them."""
+    """Senders that retry each message while servers are killed."""
 
     def __init__(self, each: int, senders: int, groups: str, anywhere: str) -> None:
         self.each, self.groups, self.anywhere = each, groups, anywhere
         self.sent: dict[str, set[str]] = defaultdict(set)  # ids by what was sent
-        # By the end of the claim, which tells its begin: this process may stand still meanwhile.
+        # Times of claims are those of the server: this process can be delayed.
         self.claimed: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
         self.left = {
             f"{group} {sender} {number}"
@@ -351,7 +351,7 @@ class Kills:
 
 
 def test_kills_lose_nothing_and_store_nothing_twice(hosts: list[Suite]) -> None:
-    """Each process is killed once, in the middle of its puts and claims."""
+    """Each process is killed once during puts and claims."""
     with Client(hosts[0].url) as client:
         client.create_queue("killed", fifo=True)
     story = Kills(6, 2 * len(hosts), "abcd", hosts[0].url)

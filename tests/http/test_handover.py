@@ -1,4 +1,4 @@
-"""Socket activation: whoever started mq keeps the listening socket, so a restart loses nobody."""
+"""Socket activation: the listening socket outlives mq, so restarts lose no connection."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.harness.suite import HOME, PATIENCE_S, Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.load import Load
 
-# So long a silent connection may still send a request when a stop has begun.
+# How long a silent connection can send a request when a stop has begun.
 _MOMENT_S = 0.5
 _PROGRAM = "fsmq.daemons.mq"
-# As systemd does it: the socket stands at 3, and the variables name the very process.
+# As systemd does: the socket is descriptor 3, and the variables name this process.
 _ACTIVATE = """
 import os, sys
 number, *command = sys.argv[1:]
@@ -33,7 +33,7 @@ os.execv(command[0], command)
 
 
 class Activated:
-    """mq on a listening socket that this process keeps, as systemd would."""
+    """mq on a listening socket of this process, as with systemd."""
 
     def __init__(self, suite: Suite, *options: str) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -43,14 +43,14 @@ class Activated:
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self) -> None:
-        """Start mq and do not wait: the socket takes connections all the same."""
+        """Start mq and do not wait: the socket already accepts connections."""
         env = environment(LISTEN_FDS="1", LISTEN_FDNAMES="http")
         with self._log.open("ab") as log, open(os.devnull, "rb") as null:
             files = [null.fileno(), log.fileno(), log.fileno(), self.socket.fileno()]
             self._process = fork(_PROGRAM, self._options, env, files) or self._alone(env, files)
 
     def _alone(self, env: dict[str, str], files: list[int]) -> subprocess.Popen[bytes]:
-        """mq in an interpreter of its own, if nothing can be forked."""
+        """mq in a new interpreter."""
         stdin, stdout, stderr, listening = files
         command = [sys.executable, "-m", _PROGRAM, *self._options]
         return subprocess.Popen(
@@ -76,7 +76,7 @@ class Activated:
         return self.wait()
 
     def children(self) -> list[int]:
-        """The processes that serve."""
+        """The serving processes."""
         assert self._process is not None
         task = f"/proc/{self._process.pid}/task/{self._process.pid}"
         return [int(child) for child in Path(f"{task}/children").read_text().split()]
@@ -89,7 +89,7 @@ class Activated:
 
 @contextlib.contextmanager
 def activated(root: Path, *options: str) -> Iterator[Activated]:
-    """mover and reaper as ever; mq by its socket, with the queue ``q``."""
+    """A suite whose mq is activated by its socket, with the queue ``q``."""
     with Suite(root) as suite:
         suite.terminate("mq")
         mq = Activated(suite, *options)
@@ -103,7 +103,7 @@ def activated(root: Path, *options: str) -> Iterator[Activated]:
             mq.close()
 
 
-# Two processes are interpreters of their own, which take long to start.
+# Two processes take long to start.
 @pytest.mark.parametrize(("processes", "restarts"), [(1, 5), (2, 2)])
 def test_no_connection_and_no_answer_is_lost_over_restarts(
     root: Path, processes: int, restarts: int
@@ -126,7 +126,7 @@ def test_no_connection_and_no_answer_is_lost_over_restarts(
         assert sorted(p.name for p in (root / "queues" / "q").iterdir()) == sorted(load.stored)
 
 
-def test_a_request_that_comes_while_mq_is_down_waits_for_the_next(root: Path) -> None:
+def test_a_request_waits_while_mq_is_down(root: Path) -> None:
     with activated(root) as mq:
         assert mq.stop() == 0
         with Wire(mq.url) as wire:
@@ -136,17 +136,17 @@ def test_a_request_that_comes_while_mq_is_down_waits_for_the_next(root: Path) ->
         assert (answer.status, answer.id) == (201, "early")
 
 
-def test_requests_on_silent_connections_that_cross_the_stop_are_answered(root: Path) -> None:
+def test_requests_on_idle_connections_during_a_stop_are_answered(root: Path) -> None:
     with activated(root) as mq:
         while not are_answered(mq):
             mq.start()
 
 
 def are_answered(mq: Activated) -> bool:
-    """Send on silent connections when a stop begins; False if that took more than the moment."""
+    """Send on silent connections when a stop begins; False if that took too long."""
     with contextlib.ExitStack() as stack:
         kept = [stack.enter_context(Wire(mq.url)) for _ in range(40)]
-        assert {wire.ask("GET", "/q").status for wire in kept[::2]} == {200}  # half never spoke
+        assert {wire.ask("GET", "/q").status for wire in kept[::2]} == {200}  # half were silent
         began = time.monotonic()
         mq.begin_to_stop()
         with contextlib.suppress(ConnectionError):
@@ -163,7 +163,7 @@ def are_answered(mq: Activated) -> bool:
 
 
 def test_each_process_has_the_inherited_socket(root: Path) -> None:
-    """Both first ones are killed: whoever answers then is a replacement, on the same socket."""
+    """Both first processes are killed; their replacements serve on the same socket."""
     with activated(root, "--processes=2") as mq:
         for victim in mq.children():
             os.kill(victim, signal.SIGKILL)
@@ -172,8 +172,8 @@ def test_each_process_has_the_inherited_socket(root: Path) -> None:
             eventually(lambda gone=victim: len(mq.children()) == 2 and gone not in mq.children())
 
 
-def test_a_silent_connection_delays_a_stop_only_for_a_moment(root: Path) -> None:
-    stop_s = 120  # may a stop take for what is open
+def test_an_idle_connection_delays_a_stop_only_briefly(root: Path) -> None:
+    stop_s = 120  # the time limit of a stop
     with (
         activated(root, f"--shutdown-timeout={stop_s}") as mq,
         Wire(mq.url) as silent,
@@ -181,7 +181,7 @@ def test_a_silent_connection_delays_a_stop_only_for_a_moment(root: Path) -> None
     ):
         assert silent.ask("GET", "/q").status == 200
         started = time.monotonic()
-        assert mq.stop() == 0  # which waits for less than that
+        assert mq.stop() == 0  # whose timeout is shorter
         assert time.monotonic() - started < stop_s
         assert silent.is_closed()
         assert never_spoke.is_closed()

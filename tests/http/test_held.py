@@ -1,4 +1,4 @@
-"""What a connection holds is counted as what it takes, and nothing of a request stays behind it."""
+"""Memory of connections is counted, and nothing of a request is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.http.inside import Inside, syncing
 KIB = 1024
 MIB = 1024 * KIB
 NUMBER = 20
-# What a connection takes in all, here and at the client, whatever it asks for.
+# The memory of a connection, here and at the client.
 ITSELF = 32 * KIB
 AIOHTTP = "X-Other: 1\r\n"
 both = pytest.mark.parametrize("other", ["", AIOHTTP], ids=["fast path", "aiohttp"])
@@ -41,7 +41,7 @@ def inside(root: Path) -> Iterator[Inside]:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """How much more memory this process has since."""
+    """How much more memory this process has since then."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -61,7 +61,7 @@ def many(stack: ExitStack, server: Inside) -> list[Wire]:
 
 
 def slow(stack: ExitStack, server: Inside) -> list[socket.socket]:
-    """Connections whose clients have no room for answers."""
+    """Connections whose clients have small buffers."""
     found = []
     for _ in range(NUMBER):
         found.append(stack.enter_context(socket.socket()))
@@ -88,7 +88,7 @@ heads = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 
 @heads
 @pytest.mark.parametrize("is_whole", [True, False], ids=["waiting", "without an end"])
-def test_a_head_is_counted_as_what_it_takes(inside: Inside, head: str, is_whole: bool) -> None:
+def test_the_count_for_a_head_covers_its_memory(inside: Inside, head: str, is_whole: bool) -> None:
     ahead = inside.server._connections.ahead
     with traced() as more, ExitStack() as stack:
         for wire in many(stack, inside):
@@ -101,13 +101,13 @@ def test_a_head_is_counted_as_what_it_takes(inside: Inside, head: str, is_whole:
 
 
 def all_have_begun(inside: Inside) -> bool:
-    """Whether the server has read all that there is of the heads."""
+    """Whether the server has read all bytes of the heads."""
     connections = inside.server._connections.open
     return len(connections) == NUMBER and all(one.ahead.head > LONG // 4 for one in connections)
 
 
 @heads
-def test_no_head_outlives_its_request(inside: Inside, head: str) -> None:
+def test_heads_are_freed_with_their_requests(inside: Inside, head: str) -> None:
     with traced() as more, ExitStack() as stack:
         for wire in many(stack, inside):
             wire.send(ask_for("/q", head))
@@ -121,7 +121,7 @@ SIZE = 60 * KIB
 
 
 @both
-def test_no_answer_outlives_its_request(inside: Inside, other: str) -> None:
+def test_answers_are_freed_with_their_requests(inside: Inside, other: str) -> None:
     inside.queue("q", ready=[b"x" * SIZE] * NUMBER)
     with traced() as more, ExitStack() as stack:
         for wire in many(stack, inside):
@@ -130,20 +130,20 @@ def test_no_answer_outlives_its_request(inside: Inside, other: str) -> None:
         assert more() < NUMBER * ITSELF
 
 
-def test_a_body_is_there_once_while_it_is_stored(root: Path) -> None:
+def test_a_body_is_in_memory_once_while_it_is_stored(root: Path) -> None:
     post = b"POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % SIZE
     with syncing(root) as server, traced() as more, server.held_sync(), ExitStack() as stack:
         for wire in many(stack, server):
             wire.send(post + b"x" * SIZE)
         server.until_open(NUMBER)
-        server.call(lambda: None)  # the last of them has been begun, too
+        server.call(lambda: None)  # the server has begun to read the last of them, too
         server.begun.acquire()
         assert more() < NUMBER * (SIZE + ITSELF)
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "without its end"])
 @pytest.mark.parametrize("size", [SIZE, 300 * KIB])
-def test_a_body_that_nobody_wants_is_not_kept(inside: Inside, size: int, is_whole: bool) -> None:
+def test_an_unexpected_body_is_not_kept(inside: Inside, size: int, is_whole: bool) -> None:
     length = f"Content-Length: {size if is_whole else MIB}\r\n"
     with traced() as more, ExitStack() as stack:
         wires = many(stack, inside)
@@ -153,7 +153,7 @@ def test_a_body_that_nobody_wants_is_not_kept(inside: Inside, size: int, is_whol
         for wire in wires:
             wire.send(b"x" * size)
         eventually(lambda: all(wire.is_read() for wire in wires))
-        inside.call(lambda: None)  # what was read last has been seen, too
+        inside.call(lambda: None)  # the last bytes have been processed, too
         assert more() < NUMBER * ITSELF
         if is_whole:
             inside.queue("q", ready=[b""] * NUMBER, are_kept=False)
@@ -162,20 +162,20 @@ def test_a_body_that_nobody_wants_is_not_kept(inside: Inside, size: int, is_whol
                 assert wire.ask("GET", "/q").status == 200
 
 
-# -- what waits for clients ------------------------------------------------------------------------
+# -- unread answers --------------------------------------------------------------------------------
 
 
 @both
 @pytest.mark.parametrize("size", [20 * KIB, SIZE, 250 * KIB])
-def test_an_answer_that_waits_is_counted_as_what_it_takes(
+def test_the_count_for_an_unread_answer_covers_its_memory(
     inside: Inside, other: str, size: int
 ) -> None:
-    """However small it is, and however little of it the kernel has left."""
+    """For all sizes, also if the kernel has taken most of it."""
     inside.queue("q", ready=[b"x" * size] * 2 * NUMBER)
     waits = inside.server._connections.unsent
     with traced() as more, ExitStack() as stack:
         clients = slow(stack, inside)
-        if size <= SIZE:  # which the kernel takes once
+        if size <= SIZE:  # which the kernel buffers
             for client in clients:
                 client.sendall(ask_for("/q/messages", other))
                 client.recv(1, socket.MSG_PEEK)
@@ -189,12 +189,12 @@ def test_an_answer_that_waits_is_counted_as_what_it_takes(
 
 
 def writing(inside: Inside) -> list[Connection]:
-    """The connections whose clients have not taken all."""
+    """The connections with unsent bytes."""
     return [one for one in inside.server._connections.open if one.unsent]
 
 
-def test_who_is_slowest_is_cut_off_when_no_more_may_wait(root: Path) -> None:
-    """Answers that are no messages are refused to nobody."""
+def test_the_slowest_client_is_cut_off_at_the_memory_limit(root: Path) -> None:
+    """Answers without messages are never refused."""
     with Inside(root, limits=Limits(memory=4 * MIB), send_buffer=4096) as server:
         waits = server.server._connections.unsent
         with ExitStack() as stack:
@@ -214,6 +214,6 @@ def test_who_is_slowest_is_cut_off_when_no_more_may_wait(root: Path) -> None:
 
 
 def port_of(connection: Connection) -> int:
-    """That of its client."""
+    """The port of its client."""
     assert connection.transport is not None
     return int(connection.transport.get_extra_info("peername")[1])

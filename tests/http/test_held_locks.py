@@ -1,4 +1,4 @@
-"""Locks that another process has for long: who needs them waits, and nobody else does."""
+"""Locks that another process holds for long delay only the requests that need them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from fsmq import Client
 from fsmq.spool import Spool
 from fsmq.spool.durability import ids
-from fsmq.spool.durability.locks import lock
+from fsmq.spool.durability.locks import Lock, lock
 from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
 from fsmq.spool.durability.settings_lock import LOG
 from fsmq.spool.durability.shared_names import claims_name
@@ -27,7 +27,7 @@ from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire
 from tests.http.inside import Inside
 
-# More than there are threads for what takes long.
+# More than there are threads for blocking calls.
 NAMES = [f"held-{number}" for number in range(6)]
 PROMPT_S = 2.0
 MANY = json.dumps([{"body": "x", "group": "g"}] * 300).encode()
@@ -42,7 +42,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 class Asked:
-    """Requests that are under way, each on a connection of its own."""
+    """Running requests, each on its own connection."""
 
     def __init__(self, url: str, stack: ExitStack) -> None:
         self._url = url
@@ -56,8 +56,14 @@ class Asked:
             return wire.ask(method, path, body=body)
 
 
+def hold(stack: ExitStack, held: Lock | None) -> None:
+    """Keep a lock until the end."""
+    assert held is not None
+    stack.callback(held.unlock)
+
+
 def others_are_prompt(suite: Suite) -> None:
-    """What lists, and what goes by ids, is done at once in a queue that nobody holds."""
+    """Requests to another queue are answered at once."""
     with Wire(suite.url, 60) as wire:
         put = json.dumps([{"body": "x", "id": "mine"}]).encode()
         find = json.dumps({"do": "find", "ids": ["mine"]}).encode()
@@ -79,8 +85,8 @@ def are_told_to_wait(waiting: list[Future[Answer]]) -> None:
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), answer
 
 
-def test_sends_that_wait_keep_nobody_else(suite: Suite) -> None:
-    """One message and many, into more fifo queues than there are threads, until they give up."""
+def test_waiting_sends_block_no_other_queue(suite: Suite) -> None:
+    """Sends into more fifo queues than there are threads, until they time out."""
     with (
         ExitStack() as stack,
         Client(suite.url) as client,
@@ -89,11 +95,9 @@ def test_sends_that_wait_keep_nobody_else(suite: Suite) -> None:
         for name in NAMES:
             client.create_queue(name, fifo=True)
             client.queue(name).put("0", group="g")
-            held = lock_sends(stopped.tree, name)
-            assert held is not None
-            stack.callback(held.unlock)
+            hold(stack, lock_sends(stopped.tree, name))
         asked, since = Asked(suite.url, stack), time.monotonic()
-        # Of some queues one message alone waits.
+        # In some queues only one message waits.
         waiting = [asked.ask("POST", f"/{name}/messages?group=g", b"x") for name in NAMES]
         waiting += [asked.ask("POST", f"/{name}/batch", MANY) for name in NAMES[::2]]
         time.sleep(0.2)
@@ -103,8 +107,8 @@ def test_sends_that_wait_keep_nobody_else(suite: Suite) -> None:
         assert PATIENCE_S <= time.monotonic() - since < 1.5 * PATIENCE_S
 
 
-def test_a_recovery_that_waits_for_claims_keeps_nobody_else(suite: Suite) -> None:
-    """Senders died, and one who claims is stopped: who sends next waits for both."""
+def test_a_waiting_recovery_blocks_no_other_queue(suite: Suite) -> None:
+    """Senders died and a claiming process is stopped: the next send waits for both."""
     names = [f"dead-{number}" for number in range(6)]
     with (
         ExitStack() as requests,
@@ -115,10 +119,7 @@ def test_a_recovery_that_waits_for_claims_keeps_nobody_else(suite: Suite) -> Non
         for name in names:
             client.create_queue(name, fifo=True)
             path = stopped.tree.folder(CONFIG, claims_name(name))
-            held = lock(stopped.tree, path, os.O_CREAT)
-            assert held is not None
-            stack.callback(held.unlock)
-        asked = Asked(suite.url, stack)
+            hold(stack, lock(stopped.tree, path, os.O_CREAT))
         asked = Asked(suite.url, requests)
         waiting = [asked.ask("POST", f"/{name}/messages?group=g", b"x") for name in names]
         time.sleep(0.2)
@@ -128,8 +129,8 @@ def test_a_recovery_that_waits_for_claims_keeps_nobody_else(suite: Suite) -> Non
         assert [one.result(60).status for one in waiting] == [201] * len(names)
 
 
-def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
-    """Puts by ids that another process has locked, and verbs by ids that it is replacing."""
+def test_locked_ids_block_no_other_queue(suite: Suite) -> None:
+    """Puts by locked ids, and verbs on messages that are being replaced."""
     with (
         ExitStack() as stack,
         Client(suite.url) as client,
@@ -143,7 +144,7 @@ def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
         held = ids.hold(stopped.tree, {"ids": links})
         assert held is not None
         stack.callback(held.free)
-        # The one is being replaced, the other was not there.
+        # One is being replaced, the other did not exist.
         one, coming, two = (
             suite.root / ids.link_path(stopped.tree, "ids", link, coming=coming)
             for link, coming in ((links[0], False), (links[0], True), (links[1], False))
@@ -168,20 +169,15 @@ def test_ids_that_are_waited_for_keep_nobody_else(suite: Suite) -> None:
         assert time.monotonic() - since < 10.0
 
 
-def test_changes_of_settings_that_wait_keep_nobody_else(suite: Suite) -> None:
-    """Of a queue, a log and a schedule, by more clients than there are threads."""
+def test_waiting_changes_of_settings_block_no_other_queue(suite: Suite) -> None:
+    """Of a queue, a log and a schedule, by more clients than threads."""
     names = (".stuck.lock", f".{LOG}stuck.lock")
     schedule = json.dumps({"cron": "30 3 * * *", "queue": "free", "body": "x"}).encode()
-    with (
-        ExitStack() as stack,
-        Spool(suite.root, delivers=False) as stopped,
-    ):
+    with ExitStack() as stack, Spool(suite.root, delivers=False) as stopped:
         asked = Asked(suite.url, stack)
         paths = [stopped.tree.folder(CONFIG, name) for name in names]
         for path in (*paths, stopped.tree.folder(SCHEDULES, ".stuck.lock")):
-            held = lock(stopped.tree, path, os.O_CREAT)
-            assert held is not None
-            stack.callback(held.unlock)
+            hold(stack, lock(stopped.tree, path, os.O_CREAT))
         waiting = []
         for _ in range(5):
             waiting += [
@@ -196,9 +192,7 @@ def test_changes_of_settings_that_wait_keep_nobody_else(suite: Suite) -> None:
         are_told_to_wait(waiting)
 
 
-def test_many_whose_sync_fails_leave_the_queue_to_the_next(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sync_frees_the_queue(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(group: Group) -> None:
         group.done, group.error = True, Unavailable("the disk refuses")
 

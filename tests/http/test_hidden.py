@@ -1,4 +1,4 @@
-"""What a key learns of queues that are hidden from it, by counts and by errors: nothing."""
+"""Counts and errors do not tell a key about hidden queues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def moved(suite: Suite, source: str, target: str) -> None:
     eventually(lambda: ask(suite, ADMIN, "GET", f"/_moves/{ref}").json["status"] == "complete")
 
 
-def test_moves_of_others_are_not_counted(suite: Suite) -> None:
+def test_moves_of_other_tenants_are_not_listed(suite: Suite) -> None:
     for name in ("a-from", "a-to", "b-from", "b-to"):
         assert ask(suite, ADMIN, "PUT", f"/{name}").status == 201
     moved(suite, "a-from", "a-to")
@@ -56,7 +56,7 @@ def test_moves_of_others_are_not_counted(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("kind", ["small", "fifo"])
-def test_why_a_hidden_subscriber_takes_nothing_is_not_told(suite: Suite, kind: str) -> None:
+def test_an_error_does_not_describe_a_hidden_subscriber(suite: Suite, kind: str) -> None:
     hidden = f"b-{kind}"
     fifo = "?fifo=true" if kind == "fifo" else ""
     assert ask(suite, ADMIN, "PUT", f"/{hidden}{fifo}").status == 201
@@ -81,8 +81,8 @@ def sqs(suite: Suite, key: dict[str, str], action: str, **members: object) -> An
     return ask(suite, head, "POST", "/", members)
 
 
-def test_a_move_task_of_others_is_neither_told_nor_stopped(suite: Suite) -> None:
-    """Of a dead-letter queue that several tenants share."""
+def test_a_move_task_of_another_tenant_cannot_be_seen_or_cancelled(suite: Suite) -> None:
+    """A dead-letter queue that tenants share."""
     arn = "arn:aws:sqs:us-east-1:000000000000:{}".format
     policy = json.dumps({"deadLetterTargetArn": arn("dead"), "maxReceiveCount": 1})
     for name in ("dead", "a-src", "b-src", "b-back"):

@@ -1,4 +1,4 @@
-"""Looking over HTTP: peeks that search, where an id is, what happened to a message."""
+"""Inspection over HTTP: searches, places of ids, and histories."""
 
 from __future__ import annotations
 
@@ -12,30 +12,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq._version import __version__
 from fsmq.http.service.monitoring import inspector
 from fsmq.spool.inspection import Place, places
 from tests.harness.suite import Suite, eventually, eventually_on_loop
-from tests.http.helpers import ARRIVAL_S, Wire, ask, fetch, post
+from tests.http.helpers import ARRIVAL_S, Answer, Wire, ask, fetch, post, until_ready
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key, bearer
 from tests.http.test_limits import memory
 from tests.http.test_memory import peak
 
 
-async def ready(client: aiohttp.ClientSession, queue: str, count: int) -> None:
-    async def are() -> bool:
-        found = (await ask(client, "GET", f"/{queue}")).json["messages"]
-        return bool(found["ready"] == count)
-
-    await eventually_on_loop(are)
-
-
-def test_a_look_for_an_id_keeps_no_list_of_all_names(root: Path) -> None:
-    """There may be millions; in a folder of claims and in one of a queue."""
+def test_finding_an_id_takes_little_memory(root: Path) -> None:
+    """In a folder of claims and in a folder of a queue, which can have millions of files."""
     options = ["--sync=none", "--history=off"]
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
         (root / "queues" / "q").mkdir()
@@ -50,8 +42,8 @@ def test_a_look_for_an_id_keeps_no_list_of_all_names(root: Path) -> None:
             assert peak(suite) - before < 4 * 1024 * 1024
 
 
-def test_looks_of_one_key_do_not_keep_another_waiting(root: Path, tmp_path: Path) -> None:
-    """However many it asks for at a time: each key has its turn."""
+def test_searches_of_one_key_do_not_delay_those_of_another(root: Path, tmp_path: Path) -> None:
+    """Keys take turns."""
     busy, other = (add_key(tmp_path / "keys", name, "--look=*") for name in ("busy", "other"))
     options = ["--sync=none", "--history=off", f"--keys={tmp_path / 'keys'}"]
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite, ExitStack() as stack:
@@ -66,7 +58,7 @@ def test_looks_of_one_key_do_not_keep_another_waiting(root: Path, tmp_path: Path
         assert sum(wire.is_readable() for wire in wires) < len(wires) / 2
 
 
-def test_a_look_does_not_wait_for_others_as_long_as_there_are_any(
+def test_a_search_waits_a_limited_time_for_its_turn(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = threading.Event()
@@ -88,14 +80,12 @@ def test_a_look_does_not_wait_for_others_as_long_as_there_are_any(
         assert {answer.headers["Retry-After"] for answer in answers} == {None, "5"}
 
 
-async def test_a_peek_shows_what_is_wanted_and_leads_on(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_a_peek_filters_and_links_to_the_next_page(client: ClientSession, queue: str) -> None:
     for number in range(6):
         headers = {"X-Message-Attribute-Color": ["red", "blue"][number % 2]}
         path = f"/{queue}/messages?id=01900000-0000-7000-8000-00000000000{number}"
         await ask(client, "POST", path, data=f"<{number}>", headers=headers)
-    await ready(client, queue, 6)
+    await until_ready(client, queue, 6)
     page = f"/{queue}/peek?attribute.color=red&count=2&contains=%3E"
     seen = []
     while page:
@@ -115,9 +105,7 @@ async def test_a_peek_shows_what_is_wanted_and_leads_on(
         assert refused.status == 400, wrong
 
 
-async def test_an_own_id_is_found_that_tells_more(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_an_own_id_is_found_by_its_short_form(client: ClientSession, queue: str) -> None:
     own = f"order-{queue}"[:64]
     path = f"/{queue}/messages?id={own}"
     posted = await ask(client, "POST", path, data=b"{}", headers={"Content-Type": "a/json"})
@@ -128,7 +116,7 @@ async def test_an_own_id_is_found_that_tells_more(
     assert (looked.status, looked.body, looked.id) == (200, b"{}", posted.id)
 
 
-async def test_an_id_is_found_where_it_is(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_an_id_is_found_where_it_is(client: ClientSession, queue: str) -> None:
     message_id = await post(client, queue, b"x")
     await fetch(client, queue, visibility=60)
     answer = await ask(client, "GET", f"/_messages/{message_id}")
@@ -141,16 +129,14 @@ async def test_an_id_is_found_where_it_is(client: aiohttp.ClientSession, queue: 
     assert (await ask(client, "GET", "/_messages/a:b")).status == 400
 
 
-async def life(client: aiohttp.ClientSession, path: str, **more: Any) -> list[dict[str, Any]]:
+async def life(client: ClientSession, path: str, **more: Any) -> list[dict[str, Any]]:
     answer = await ask(client, "GET", path, **more)
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/x-ndjson"
     return [json.loads(line) for line in answer.body.splitlines()]
 
 
-async def test_the_life_of_a_message_is_told_while_its_segments_are_open(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_the_life_of_a_message(client: ClientSession, queue: str) -> None:
     message_id = await post(client, queue, b"hello")
     await fetch(client, queue)
     await ask(client, "DELETE", f"/{queue}/messages/{message_id}")
@@ -181,10 +167,10 @@ async def test_the_life_of_a_message_is_told_while_its_segments_are_open(
     assert sorted(map(str, seen)) == sorted(map(str, steps))
 
 
-async def test_who_hung_up_keeps_nobody_waiting(
-    suite: Suite, client: aiohttp.ClientSession, queue: str
+async def test_searches_of_clients_that_hung_up_are_skipped(
+    suite: Suite, client: ClientSession, queue: str
 ) -> None:
-    """Each look through a large journal takes some time, and few are made at once."""
+    """Searches of a large journal take some time, and few run at once."""
     now = int(time.time() * 1000)
     line = f'{{"at":{now},"step":"accepted","queue":"{queue}","id":"other"}}\n'
     for number in range(1, 11):
@@ -201,10 +187,10 @@ async def test_who_hung_up_keeps_nobody_waiting(
         writer.close()
     started = time.monotonic()
     assert (await ask(client, "GET", path)).status == 200
-    assert time.monotonic() - started < 20 * alone  # behind all it would be 50 times
+    assert time.monotonic() - started < 20 * alone  # behind all it would take 50 times that
 
 
-async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:
+async def test_a_key_sees_only_places_in_its_queues(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     everything = add_key(file, "all", "--send=*", "--receive=*", "--admin=*")
     viewer = add_key(file, "viewer", "--look=mine*")
@@ -212,42 +198,26 @@ async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mq_options=[f"--keys={file}"]) as suite:
         for queue in ("mine", "secret"):
             (suite.root / "queues" / queue).mkdir()
-        async with aiohttp.ClientSession(suite.url) as session:
+        async with ClientSession(suite.url) as session:
+
+            async def as_key(key: str, method: str, path: str, **more: Any) -> Answer:
+                return await ask(session, method, path, headers=bearer(key), **more)
+
+            async def found(key: str) -> list[str]:
+                places = (await as_key(key, "GET", "/_messages/same")).json["places"]
+                return [one["queue"] for one in places]
+
             for queue in ("mine", "secret"):
-                await ask(
-                    session,
-                    "POST",
-                    f"/{queue}/messages?id=same",
-                    data=b"x",
-                    headers=bearer(everything),
-                )
-            taken = await ask(
-                session, "GET", f"/secret/messages?wait={ARRIVAL_S}", headers=bearer(everything)
-            )
+                await as_key(everything, "POST", f"/{queue}/messages?id=same", data=b"x")
+            taken = await as_key(everything, "GET", f"/secret/messages?wait={ARRIVAL_S}")
             assert taken.body == b"x"
-            moved = await ask(
-                session,
-                "POST",
-                "/secret/move?to=mine.too&in_flight=true",
-                json={"ids": ["same"]},
-                headers=bearer(everything),
-            )
-            assert moved.status == 404
+            move, ids = "/secret/move?to=mine.too&in_flight=true", {"ids": ["same"]}
+            assert (await as_key(everything, "POST", move, json=ids)).status == 404
             (suite.root / "queues" / "mine.too").mkdir()
-            moved = await ask(
-                session,
-                "POST",
-                "/secret/move?to=mine.too&in_flight=true",
-                json={"ids": ["same"]},
-                headers=bearer(everything),
-            )
+            moved = await as_key(everything, "POST", move, json=ids)
             assert moved.json == {"moved": 1, "conflicts": 0}
-            found = await ask(session, "GET", "/_messages/same", headers=bearer(everything))
-            assert [one["queue"] for one in found.json["places"]] == ["mine", "mine.too"]
-            found = await ask(session, "GET", "/_messages/same", headers=bearer(viewer))
-            assert [one["queue"] for one in found.json["places"]] == ["mine", "mine.too"]
-            found = await ask(session, "GET", "/_messages/same", headers=bearer(sender))
-            assert found.json["places"] == []
+            assert await found(everything) == await found(viewer) == ["mine", "mine.too"]
+            assert await found(sender) == []
             assert (await ask(session, "GET", "/_messages/same")).status == 401
 
             async def is_told() -> list[dict[str, Any]]:
@@ -258,12 +228,8 @@ async def test_a_key_sees_only_what_it_may_look_into(tmp_path: Path) -> None:
             whole = await life(session, "/mine.too/messages/same/life", headers=bearer(everything))
             assert {one["queue"] for one in whole} == {"secret", "mine.too"}
             for key in (viewer, sender):
-                refused = await ask(
-                    session, "GET", "/secret/messages/same/life", headers=bearer(key)
-                )
-                assert refused.status == 403
-            refused = await ask(session, "GET", "/mine/peek", headers=bearer(sender))
-            assert refused.status == 403
+                assert (await as_key(key, "GET", "/secret/messages/same/life")).status == 403
+            assert (await as_key(sender, "GET", "/mine/peek")).status == 403
 
 
 async def test_the_history_of_queues(tmp_path: Path) -> None:
@@ -275,12 +241,12 @@ async def test_the_history_of_queues(tmp_path: Path) -> None:
         history = suite.root / "history"
         eventually(lambda: list(history.glob("*.jsonl")))  # the first line comes at once
         [written] = history.glob("*.jsonl")
-        now = time.time()  # later than that line: of a minute the last one counts
+        now = time.time()  # later than that line: the last line of a minute counts
         line = {"v": 1, "at": round(now * 1000), "queues": {}}
         line["queues"] = {queue: [1, 2, 3, 4, 5.5, 6, 7, 8, 9, 10] for queue in ("mine", "secret")}
         with written.open("a") as opened:
             opened.write(json.dumps(line) + "\n")
-        async with aiohttp.ClientSession(suite.url) as session:
+        async with ClientSession(suite.url) as session:
             answer = await ask(session, "GET", "/_history", headers=bearer(viewer))
             assert (answer.json["step"], list(answer.json["queues"])) == (60, ["mine"])
             rows = {row[0]: row for row in answer.json["queues"]["mine"]}
@@ -303,14 +269,14 @@ async def test_the_history_of_queues(tmp_path: Path) -> None:
     assert not list((tmp_path / "mq" / "history").glob("*.tmp"))
 
 
-def test_without_a_history_there_is_none(tmp_path: Path) -> None:
+def test_history_can_be_switched_off(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mq_options=["--history=off"], mover=False) as suite:
         with Wire(suite.url) as wire:
             assert wire.ask("GET", "/_history").json["queues"] == {}
         assert not (suite.root / "history").exists()
 
 
-async def test_the_cluster(suite: Suite, client: aiohttp.ClientSession, queue: str) -> None:
+async def test_the_state_of_the_cluster(suite: Suite, client: ClientSession, queue: str) -> None:
     await post(client, queue)
 
     async def has_all() -> Any:
@@ -344,7 +310,7 @@ async def test_the_cluster(suite: Suite, client: aiohttp.ClientSession, queue: s
     assert again == examined  # not more than once a minute
 
 
-async def test_who_may_see_the_cluster(tmp_path: Path) -> None:
+async def test_rights_on_the_state_of_the_cluster(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     viewer, everything = add_key(file, "viewer", "--look=mine*"), add_key(file, "all", "--look=*")
     options = [f"--keys={file}"]

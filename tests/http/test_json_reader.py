@@ -1,4 +1,4 @@
-"""JSON that is read part by part says what ``json.loads`` says, wherever a part may end."""
+"""JSON that is read in parts equals the result of ``json.loads``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fsmq.http.routing.json_reader import LongText, Reader
 from fsmq.http.routing.json_writer import write
 
-# Longer than any number here: those have to fit in a part.
+# Longer than any number here, as numbers have to fit in a part.
 portions = st.integers(32, 80)
 scalars = (
     st.none()
@@ -31,7 +31,7 @@ values = st.recursive(
 
 
 def plain(found: Any) -> Any:
-    """A value with its long texts put together."""
+    """A value with its long strings joined."""
     if isinstance(found, LongText):
         return "".join(found.parts)  # encode() refuses half a surrogate pair
     if isinstance(found, list):
@@ -42,7 +42,7 @@ def plain(found: Any) -> Any:
 
 
 def read(raw: bytes, portion: int) -> Any:
-    """The one value of a text, or what kind of error it is."""
+    """The value of a text, or the type of the error."""
     reader = Reader(raw, JSONDecoder(), portion)
     try:
         found = reader.value()
@@ -61,9 +61,7 @@ def read_at_once(raw: bytes) -> Any:
 
 @given(values, st.booleans(), st.sampled_from([None, 2]), portions)
 @example("\U0001f600" * 40, True, None, 32)
-def test_what_is_json_is_read(
-    value: Any, only_ascii: bool, indent: int | None, portion: int
-) -> None:
+def test_json_is_read(value: Any, only_ascii: bool, indent: int | None, portion: int) -> None:
     raw = json.dumps(value, ensure_ascii=only_ascii, indent=indent).encode()
     assert read(raw, portion) == value
 
@@ -71,10 +69,10 @@ def test_what_is_json_is_read(
 @given(values, st.booleans(), st.sampled_from([(",", ":"), (", ", ": ")]), portions)
 @example(list(range(100)), True, (",", ":"), 32)
 @example({"n" * 99: {"m" * 99: 1}, **{str(n): n for n in range(40)}}, True, (",", ":"), 32)
-def test_what_is_written_in_parts_is_what_is_written_at_once(
+def test_writing_in_parts_equals_writing_at_once(
     value: Any, only_ascii: bool, signs: tuple[str, str], portion: int
 ) -> None:
-    """With the long texts in it that the reader gives."""
+    """With the long strings that the reader returns."""
     encoder = json.JSONEncoder(ensure_ascii=only_ascii, separators=signs)
     read = Reader(json.dumps(value).encode(), JSONDecoder(), portion).value()
     parts: list[str] = []
@@ -83,7 +81,7 @@ def test_what_is_written_in_parts_is_what_is_written_at_once(
 
 
 @given(values, portions, st.data())
-def test_what_is_broken_is_refused_as_a_whole_text_is(
+def test_broken_json_is_refused_like_a_whole_text(
     value: Any, portion: int, data: st.DataObject
 ) -> None:
     raw = json.dumps(value, ensure_ascii=data.draw(st.booleans())).encode()
@@ -95,7 +93,7 @@ def test_what_is_broken_is_refused_as_a_whole_text_is(
 
 
 @pytest.mark.parametrize("portion", [32, 33, 64])
-def test_half_a_surrogate_pair_is_read_as_in_a_whole_text(portion: int) -> None:
+def test_surrogate_pairs_across_portions(portion: int) -> None:
     raw = rb'["0\u001f\u0007\\ud800\udc00\u001f\u001f\ud800\udc00\ud800\udc00 and more"]'
     assert read_at_once(raw) is not ValueError
     assert read(raw, portion) == read_at_once(raw)
@@ -106,14 +104,14 @@ def test_half_a_surrogate_pair_is_read_as_in_a_whole_text(portion: int) -> None:
 @example([1.5e-7] * 20, 33)
 @example([1.5e-7] * 20, 34)
 @example([1.5e-7] * 20, 35)
-def test_elements_come_one_by_one(given: list[Any], portion: int) -> None:
+def test_elements_are_read_one_by_one(given: list[Any], portion: int) -> None:
     reader = Reader(json.dumps(given).encode(), JSONDecoder(), portion)
     assert [plain(one) for one in reader.elements()] == given
     reader.end()
 
 
 @given(st.binary(max_size=500), portions)
-def test_a_long_text_of_base64_is_decoded(content: bytes, portion: int) -> None:
+def test_long_base64_is_decoded(content: bytes, portion: int) -> None:
     raw = json.dumps(base64.b64encode(content).decode()).encode()
     found = Reader(raw, JSONDecoder(), portion).value()
     decoded = found.from_base64() if isinstance(found, LongText) else base64.b64decode(found)
@@ -128,21 +126,21 @@ def test_a_long_text_of_base64_is_decoded(content: bytes, portion: int) -> None:
         ("\u00e9" * 90, "ASCII"),
     ],
 )
-def test_what_is_no_base64_is_refused(text: str, why: str) -> None:
+def test_invalid_base64_is_refused(text: str, why: str) -> None:
     found = Reader(json.dumps(text).encode(), JSONDecoder(), 32).value()
     assert isinstance(found, LongText)
     with pytest.raises(ValueError, match=why):
         found.from_base64()
 
 
-def test_half_of_a_pair_is_no_text() -> None:
+def test_half_a_surrogate_pair_is_refused() -> None:
     found = Reader(b'"' + b"\\ud83d" * 20 + b'"', JSONDecoder(), 32).value()
     with pytest.raises(UnicodeEncodeError):
         found.encode()
 
 
 class _Counting(JSONDecoder):
-    """Counts the characters that it looks at in vain, at most."""
+    """Counts the characters that are scanned again."""
 
     in_vain = 0
 
@@ -155,7 +153,7 @@ class _Counting(JSONDecoder):
 
 
 @pytest.mark.parametrize("opening", ["[", '[0, {"a":'])
-def test_deep_brackets_cost_no_more_than_their_length(opening: str) -> None:
+def test_deep_nesting_is_read_in_linear_time(opening: str) -> None:
     closing = "]" if opening == "[" else "}]"
     raw = f"{opening * 100}[{', '.join(['1.5'] * 20_000)}]{closing * 100}".encode()
     decoder = _Counting()

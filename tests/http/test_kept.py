@@ -1,4 +1,4 @@
-"""What is found by listing, and kept: a page takes what was found before, if a look takes long."""
+"""Cached results of listings: pages use the last one if a new one takes long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOON_S, LONG_S = 0.01, 60.0
 
 
 class Look:
-    """A look that ends when it is told to, with a number that grows."""
+    """A call that ends on demand and returns a growing number."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -28,7 +28,7 @@ class Look:
         return self.number
 
 
-async def test_nothing_is_known_before_the_first_look_has_ended() -> None:
+async def test_there_is_no_result_before_the_first_look_has_ended() -> None:
     look = Look()
     kept = Kept(look)
     assert await kept.within(SOON_S) is None
@@ -38,13 +38,13 @@ async def test_nothing_is_known_before_the_first_look_has_ended() -> None:
     assert await kept.within(LONG_S) == 1
 
 
-async def test_what_was_found_before_is_shown_while_a_look_goes_on() -> None:
+async def test_the_last_result_is_used_during_a_look() -> None:
     look = Look()
     kept = Kept(look, least_s=0.0)
     look.may_end.set()
     assert await kept.within(LONG_S) == 1
     look.may_end.clear()
-    while look.number == 1:  # as long as it is valid there is no other look
+    while look.number == 1:  # while it is valid there is no other call
         assert await kept.within(SOON_S) == 1
     assert await kept.within(SOON_S) == 1
     look.may_end.set()
@@ -52,7 +52,7 @@ async def test_what_was_found_before_is_shown_while_a_look_goes_on() -> None:
         assert look.number == 2
 
 
-async def test_an_error_is_raised_for_those_who_wait_and_forgotten_for_others() -> None:
+async def test_an_error_is_raised_for_waiting_callers_only() -> None:
     look = Look()
     kept = Kept(look)
     look.problem = Unavailable("the disk fails")

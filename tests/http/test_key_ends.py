@@ -1,4 +1,4 @@
-"""What a key may do ends with the key: what still waits then, or is still told, ends as well."""
+"""Long polls and streams end when their key expires."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key, bearer
 
-# So long the key holds yet, when all have begun to wait; they would wait for much longer.
+# The remaining time of the key when all wait; their own waits are much longer.
 LEFT_S = 4.0
 WAIT_S = 20
 EVERYTHING = ("*", "topics/*", "logs/*", "logs/*/*")
@@ -34,7 +34,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Pat
 
 
 def end_soon(suite: Suite, file: Path) -> float:
-    """Let the key end in a few seconds; when."""
+    """Let the key expire in a few seconds; the time."""
     end = time.time() + LEFT_S
     moment = datetime.fromtimestamp(end, UTC).isoformat()
     text = re.sub(r"(?m)^not_after = .*\n", "", file.read_text())
@@ -46,7 +46,7 @@ def end_soon(suite: Suite, file: Path) -> float:
     return end
 
 
-def test_long_polls_and_live_pages_end_with_their_key(suite: tuple[Suite, Path]) -> None:
+def test_long_polls_and_live_pages_end_when_their_key_expires(suite: tuple[Suite, Path]) -> None:
     mq, file = suite
     key, other = bearer("a-key-whose-time-will-end"), bearer("a-key-that-holds-for-ever")
     signed = "AWS4-HMAC-SHA256 Credential=a-key-whose-time-will-end/20260101/x/sqs/aws4_request"
@@ -91,7 +91,7 @@ def test_long_polls_and_live_pages_end_with_their_key(suite: tuple[Suite, Path])
 
 
 @pytest.mark.parametrize("odd", [{}, {"X-Odd": "1"}], ids=["fast path", "aiohttp"])
-def test_what_is_sent_on_behind_the_end_of_its_key_is_not_stored(
+def test_a_body_that_ends_after_its_key_expired_is_not_stored(
     suite: tuple[Suite, Path], odd: dict[str, str]
 ) -> None:
     mq, file = suite

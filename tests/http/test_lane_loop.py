@@ -1,4 +1,4 @@
-"""Thousands of requests that come at once hold up nothing: they are done a few at a time."""
+"""Thousands of concurrent requests do not block the loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def crowd(tmp_path: Path) -> Iterator[tuple[Suite, Watch, list[socket.socket]]]:
 
 
 def ask_all(sockets: list[socket.socket], data: bytes) -> set[bytes]:
-    """Send the same on all, and then read all answers; the status of each."""
+    """Send the same request on all connections; the status of each answer."""
     found = set()
     with selectors.DefaultSelector() as selector:
         for one in sockets:
@@ -58,12 +58,12 @@ def ask_all(sockets: list[socket.socket], data: bytes) -> set[bytes]:
     ("target", "size"),
     [("/q/messages", 1000), ("/q/messages", 60_000), ("/packed/messages", 60_000)],
 )
-def test_posts_of_thousands_hold_up_nothing(
+def test_thousands_of_posts_do_not_block_the_loop(
     crowd: tuple[Suite, Watch, list[socket.socket]], target: str, size: int
 ) -> None:
     _, watch, sockets = crowd
     if size > 10_000:
-        # Merely to read all that thousands of them bring takes the loop as long as it may be held.
+        # Reading thousands of them takes the loop that long by itself.
         sockets = sockets[: CONNECTIONS // 4]
     body = bytes(range(250)) * (size // 250)
     head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -75,7 +75,7 @@ def test_posts_of_thousands_hold_up_nothing(
     assert min(held) <= HELD_S
 
 
-def test_fetches_of_thousands_hold_up_nothing(
+def test_thousands_of_claims_do_not_block_the_loop(
     crowd: tuple[Suite, Watch, list[socket.socket]],
 ) -> None:
     suite, watch, sockets = crowd
@@ -96,7 +96,7 @@ def test_fetches_of_thousands_hold_up_nothing(
 
 
 def drain(one: socket.socket) -> None:
-    """Read what is left of an answer."""
+    """Read the rest of an answer."""
     try:
         while one.recv(65536, socket.MSG_DONTWAIT):
             pass

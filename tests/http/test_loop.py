@@ -1,4 +1,4 @@
-"""The event loop is for all: nothing that takes long for one request may hold up the others."""
+"""No request blocks the event loop for long."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from tests.http.watched import Watch
 MIB = 1024 * 1024
 NONE: Mapping[str, str] = {}
 
-# What a listing takes for which a folder is made slow: long for whatever else a request does.
+# How long slow folders take to be listed, much longer than anything else in a request.
 LISTING_S = 4.0
 SLOWLY = f"getdents64:delay_enter={LISTING_S * 1e6:.0f}"
 
 
 @pytest.fixture
 def quiet(root: Path) -> Iterator[Suite]:
-    """mq alone, with queues that nobody has looked at."""
+    """mq alone, with unused queues."""
     options = ["--sync=none", "--history=off"]  # which lists folders, too
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
         for queue in ("big", "other"):
@@ -50,7 +50,7 @@ def quiet(root: Path) -> Iterator[Suite]:
 
 
 def test_no_folder_is_listed_on_the_loop(root: Path) -> None:
-    """Whoever is asked for what: a folder may have a million entries."""
+    """A folder can have a million entries."""
     stored = Stored(b"x")
     options = ["--sync=none", "--watch=poll", "--poll-interval=0.01"]
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
@@ -61,7 +61,7 @@ def test_no_folder_is_listed_on_the_loop(root: Path) -> None:
                     assert wire.ask(asked.method, asked.target).status != 500
             stored.fill(root, "later", each=1)
             with Wire(suite.url) as wire:
-                # Found by a listing, also by those who know the queue already.
+                # Stored behind the server's back, so found by a listing only.
                 assert wire.ask("GET", "/later/messages").status == 200
                 stored.place(root / "queues" / "later")
                 eventually(lambda: wire.ask("GET", "/later/messages").status == 200)
@@ -79,7 +79,7 @@ TRIES = 3
 # `make soak-waits`, on a quiet machine: so many tries, by their median, and the worst of them.
 WAITS = int(os.environ.get("TEST_WAITS", "0"))
 WORST_S = 0.15
-# A batch is some hundred thousand files: whoever asks for it waits, and nobody else.
+# A batch is some hundred thousand files: only its own request waits.
 LONG_S = 600
 LARGE = 6 * MIB
 QUEUES = 10_000
@@ -87,9 +87,9 @@ NAMES = 150_000
 
 
 def watch_over(folder: Path, *options: str) -> Iterator[tuple[Suite, Watch]]:
-    """mq with a watcher, as long as one goes through this.
+    """mq with a watcher, until the generator goes on.
 
-    Without a history: each of its samples looks into all queues, ten thousand here, beside what is
+    Without a history, whose samples look into all ten thousand queues beside what is
     measured.
     """
     mq_options = ["--sync=none", "--history=off", *options]
@@ -123,7 +123,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, W
 def exchange(
     suite: Suite, method: str, target: str, headers: Mapping[str, str] = NONE, body: bytes = b""
 ) -> int:
-    """Send a request, and read its answer without keeping it; the status."""
+    """Send a request and read its answer without storing it; the status."""
     connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=LONG_S)
     with closing(connection):
         connection.request(method, target, body or None, dict(headers))
@@ -134,9 +134,9 @@ def exchange(
 
 
 def longest(watch: Watch, ask: Callable[[], object]) -> float:
-    """For how many seconds a request holds up the loop: the best of several tries.
+    """How many seconds a request blocks the loop: the best of several tries.
 
-    With TEST_WAITS the median of so many, of which none may take longer than `WORST_S`.
+    With TEST_WAITS the median of so many tries, none longer than `WORST_S`.
     """
     held: list[float] = []
     while len(held) < (WAITS or TRIES) and (WAITS or not held or held[-1] > HELD_S):
@@ -151,8 +151,8 @@ def longest(watch: Watch, ask: Callable[[], object]) -> float:
     return middle
 
 
-def test_no_answer_holds_up_the_loop_or_takes_more_than_the_memory_for_all(tmp_path: Path) -> None:
-    """Asked for three messages, each of which is six times as long in JSON: more than there is."""
+def test_large_answers_do_not_block_the_loop_or_exceed_the_memory_limit(tmp_path: Path) -> None:
+    """Three messages that are six times as long in JSON exceed the limit."""
     limit = 4 * LARGE
     stored = Stored(compress(b"\x01" * LARGE, "zstd"), packed=True)
     with contextmanager(watch_over)(tmp_path, f"--max-body-memory={limit}") as (suite, watch):
@@ -196,7 +196,7 @@ MANY = (
         pytest.param(Stored(compress(b"\x01" * 16 * MIB, "zstd"), packed=True), 2, id="large"),
     ],
 )
-def test_no_full_answer_holds_up_the_loop(
+def test_answers_with_the_most_messages_do_not_block_the_loop(
     watched: tuple[Suite, Watch], stored: Stored, number: int, target: str
 ) -> None:
     suite, watch = watched
@@ -214,8 +214,8 @@ def test_no_full_answer_holds_up_the_loop(
     assert longest(watch, ask) <= HELD_S
 
 
-def test_no_listing_of_many_names_holds_up_the_loop(tmp_path: Path) -> None:
-    """Where names come by listings alone, as on NFS."""
+def test_listings_of_many_names_do_not_block_the_loop(tmp_path: Path) -> None:
+    """Without events, as on NFS."""
     for suite, watch in watch_over(tmp_path, "--watch=poll", "--poll-interval=0.05"):
         ready = suite.root / "queues" / "q"
         ready.mkdir()
@@ -227,7 +227,7 @@ def test_no_listing_of_many_names_holds_up_the_loop(tmp_path: Path) -> None:
             def ask() -> None:
                 for _ in range(3):
                     assert wire.ask("GET", "/q/messages?visibility=60").status == 200
-                    time.sleep(0.1)  # for a listing on its own account, if there is one
+                    time.sleep(0.1)  # for the server's own listing
 
             assert longest(watch, ask) <= HELD_S
 
@@ -237,7 +237,7 @@ def long_ids(number: int) -> list[str]:
 
 
 TEXT = "\u00e9" * 7000
-# Heavy bodies of requests: what each is, where it goes, and what makes it, when its test runs.
+# Heavy bodies of requests: name, target and a function that makes the body.
 BODIES: tuple[tuple[str, str, Callable[[], object]], ...] = (
     ("a large message", "/q/messages", lambda: b"x" * 16 * MIB),
     ("many messages", "/q/batch", lambda: [{"body": TEXT * 4}] * 180),
@@ -269,7 +269,7 @@ BODIES: tuple[tuple[str, str, Callable[[], object]], ...] = (
 @pytest.mark.parametrize(
     ("target", "make"), [pytest.param(*rest, id=name) for name, *rest in BODIES]
 )
-def test_no_request_holds_up_the_loop(
+def test_large_requests_do_not_block_the_loop(
     watched: tuple[Suite, Watch], target: str, make: Callable[[], object]
 ) -> None:
     suite, watch = watched
@@ -283,7 +283,7 @@ def test_no_request_holds_up_the_loop(
     ("method", "target", "headers", "make"),
     [pytest.param(*rest, id=name) for name, *rest in SHAPES],
 )
-def test_nothing_small_holds_up_the_loop(
+def test_costly_small_requests_do_not_block_the_loop(
     watched: tuple[Suite, Watch],
     method: str,
     target: str,
@@ -299,18 +299,18 @@ def test_nothing_small_holds_up_the_loop(
         with Wire(suite.url, timeout=60) as wire:
             length = {} if headers.get("Transfer-Encoding") else {"Content-Length": str(len(body))}
             wire.request(method, target, {**headers, **length})
-            with suppress(OSError):  # some are refused before their end
+            with suppress(OSError):  # some are refused before the end of the body
                 wire.send(body)
             with suppress(OSError, AssertionError):
                 statuses.add(wire.answer().status)
 
     assert longest(watch, ask) <= HELD_S
-    # Who is turned away at the door holds up nobody in any case.
+    # A request that is refused early would prove nothing.
     assert not statuses & {401, 403, 405, 500}
     assert 404 not in statuses or target in (NOBODY, NO_MOVE)
 
 
-# Pages about ten thousand queues, and names that are much like many of theirs.
+# Pages about ten thousand queues, and names similar to many of them.
 PAGES = (
     ("", ""),
     ("queues", ""),
@@ -332,7 +332,7 @@ PAGES = (
 
 
 @pytest.mark.parametrize(("page", "form"), PAGES)
-def test_no_page_of_many_queues_holds_up_the_loop(
+def test_pages_of_many_queues_do_not_block_the_loop(
     watched: tuple[Suite, Watch], page: str, form: str
 ) -> None:
     suite, watch = watched
@@ -345,7 +345,7 @@ def test_no_page_of_many_queues_holds_up_the_loop(
 
 @pytest.mark.parametrize("more", ["", "X-Other: not for the fast path\r\n"])
 @pytest.mark.parametrize("target", ["/q/messages", "/_health/live", "/none/at/all"])
-def test_no_pipeline_of_small_heads_holds_up_the_loop(
+def test_pipelines_of_small_heads_do_not_block_the_loop(
     watched: tuple[Suite, Watch], target: str, more: str
 ) -> None:
     suite, watch = watched
@@ -366,7 +366,9 @@ def test_no_pipeline_of_small_heads_holds_up_the_loop(
 @pytest.mark.parametrize(
     ("target", "make"), [pytest.param(*rest, id=name) for name, *rest in BATCHES]
 )
-def test_no_batch_holds_up_the_loop(tmp_path: Path, target: str, make: Callable[[], bytes]) -> None:
+def test_batches_of_emodb_do_not_block_the_loop(
+    tmp_path: Path, target: str, make: Callable[[], bytes]
+) -> None:
     headers = {"Content-Type": "application/json"}
     for suite, watch in watch_over(tmp_path):
 
@@ -374,13 +376,13 @@ def test_no_batch_holds_up_the_loop(tmp_path: Path, target: str, make: Callable[
             body = make()
             assert len(body) <= 2_000_000
             assert exchange(suite, "POST", target, headers, body) == 200
-            for found in (suite.root / "queues").glob("*/*"):  # the next one gets as much room
+            for found in (suite.root / "queues").glob("*/*"):  # the next one gets the same memory
                 found.unlink()
 
         assert longest(watch, ask) <= HELD_S
 
 
-def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
+def test_compressed_bodies_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:
     suite, watch = watched
     packed = gzip.compress(b" " * 60 * MIB + b"1", 9)
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
@@ -388,8 +390,8 @@ def test_nothing_packed_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
     assert held <= HELD_S
 
 
-def test_no_filter_of_bodies_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
-    """Each of the subscriptions reads the body, a message of SNS of a megabyte."""
+def test_filters_on_bodies_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:
+    """Each subscription filters on the body, a message of SNS of a megabyte."""
     suite, watch = watched
     topic = suite.root / "topics" / "bodies"
     topic.mkdir()
@@ -410,10 +412,8 @@ def test_no_filter_of_bodies_holds_up_the_loop(watched: tuple[Suite, Watch]) -> 
     assert longest(watch, publish) <= HELD_S
 
 
-def test_no_answer_about_many_subscriptions_holds_up_the_loop(
-    watched: tuple[Suite, Watch],
-) -> None:
-    """Of all that is asked about a topic its deletion comes last."""
+def test_topics_with_many_subscriptions_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:
+    """The deletion of the topic is the last request."""
     suite, watch = watched
     names = {"topic": "t", "queue": "subscribed-0", "log": "none"}
     slow = {}
@@ -433,7 +433,7 @@ def unanswered(wires: list[Wire]) -> bool:
     return not select.select([wire.socket for wire in wires], [], [], 0)[0]
 
 
-def test_one_count_holds_up_nothing_else(quiet: Suite) -> None:
+def test_a_slow_count_blocks_nothing_else(quiet: Suite) -> None:
     with ExitStack() as stack, Wire(quiet.url) as wire:
         deep = b'{"max_depth": 1000000}'
         assert wire.ask("PATCH", "/big", {}, deep).status == 200
@@ -441,7 +441,7 @@ def test_one_count_holds_up_nothing_else(quiet: Suite) -> None:
         with injected(quiet, SLOWLY, programs=["mq"], paths=[quiet.root / "delay"]) as fault:
             for post in posts:
                 post.request("POST", "/big/messages", {}, b"x")
-            for _ in range(2):  # what was sent before this was answered has been read
+            for _ in range(2):  # everything sent before this was answered has been read
                 assert wire.ask("GET", "/_health/live").status == 200
             assert wire.ask("PUT", "/third").status == 201
             assert wire.ask("POST", "/other/messages", {}, b"x").status == 201
@@ -449,5 +449,5 @@ def test_one_count_holds_up_nothing_else(quiet: Suite) -> None:
             assert unanswered(posts)
             assert [post.answer().status for post in posts] == [201] * len(posts)
             listed = fault.hits
-        # One is enough for all of them; a machine that stands still for a second makes it one more.
+        # One listing serves all of them; a delay of a second can cause another one.
         assert listed < len(posts) / 2

@@ -1,4 +1,4 @@
-"""Forms that are small to send and long to unquote hold up nobody, whoever sends them."""
+"""Small forms that take long to unquote do not block the loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFINE = "do=define&name=s&queue=q&cron=@daily"
 CONFIGURE, LAG = "do=configure&retain_for=", "do=configure&max_lag="
 ATTRIBUTES = "attributes=" + "a:\n" * 330_000
 NUMBERS = '{"a":[' + "1," * 500_000 + "1]}"
-# A subscription of SNS that looks into bodies.
+# A subscription of SNS with a filter on bodies.
 OF_BODIES = {"filter": '{"a": ["x"]}', "scope": "MessageBody", "raw": True, "kept": {}}
 FORMS: tuple[tuple[str, str, str, Callable[[], str]], ...] = (
     ("a body of escapes", "POST", "/", lambda: f"{SEND}&MessageBody=" + "%41" * MIB),
@@ -79,7 +79,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, W
 @pytest.mark.parametrize(
     ("method", "target", "make"), [pytest.param(*rest, id=name) for name, *rest in FORMS]
 )
-def test_no_form_holds_up_the_loop(
+def test_forms_do_not_block_the_loop(
     watched: tuple[Suite, Watch], method: str, target: str, make: Callable[[], str]
 ) -> None:
     suite, watch = watched

@@ -1,4 +1,4 @@
-"""Nothing that is wide, or long, holds up the loop: whatever a server says that it takes."""
+"""Requests of the largest documented size do not block the loop."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def ask(suite: Suite, method: str, target: str, headers: Mapping[str, str], body
         (suite.root / folder / "wide").mkdir(exist_ok=True)
     with Wire(suite.url, timeout=60) as wire:
         wire.request(method, target, {**headers, "Content-Length": str(len(body))})
-        with suppress(OSError):  # some are refused before their end
+        with suppress(OSError):  # some are refused before the end of the body
             wire.send(body)
         return wire.answer().status
 
 
 @pytest.mark.parametrize(("version", "action"), ACTIONS)
-def test_no_wide_action_of_amazon_holds_up_the_loop(
+def test_actions_with_many_members_do_not_block_the_loop(
     watched: tuple[Suite, Watch], version: str, action: str
 ) -> None:
     suite, watch = watched
@@ -61,7 +61,7 @@ def test_no_wide_action_of_amazon_holds_up_the_loop(
     assert max(statuses) < 500
 
 
-def test_no_long_parameter_holds_up_the_loop(watched: tuple[Suite, Watch]) -> None:
+def test_long_parameters_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:
     suite, watch = watched
     slow, asked = {}, 0
     for method, target, headers in wide_shapes.of_parameters(document(suite.url)):
@@ -84,7 +84,7 @@ def test_no_long_parameter_holds_up_the_loop(watched: tuple[Suite, Watch]) -> No
 
 
 async def test_each_route_with_a_body_has_a_shape(root: Path, tmp_path: Path) -> None:
-    """Those of Amazon's have theirs by their actions."""
+    """Amazon's routes have shapes by their actions."""
     given = [(method, target) for _, method, target, *_ in SHAPES]
     given += [(method, target) for _, method, target, *_ in FORMS]
     given += [("POST", target) for _, target, _ in (*BODIES, *BATCHES)]

@@ -1,4 +1,4 @@
-"""The memory for all bodies has an end, whoever takes the answers; test_loop.py asks for each."""
+"""The memory limit for bodies holds for all answers; test_loop.py has single ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.http.test_errors import is_problem
 from tests.http.test_limits import memory
 
 MIB = 1024 * 1024
-LIMIT = 32 * MIB  # a quarter of it is more than the kernel takes of an answer that nobody reads
-# Beyond the limit come: one message that is being unpacked, twice (its parts, and the whole), and
-# what the allocator keeps of it.
+LIMIT = 32 * MIB  # a quarter of it is more than the kernel buffers of an unread answer
+# Beyond the limit: one message that is being unpacked, twice (its parts and the whole), and
+# the allocator's reserve.
 SPARE = 32 * MIB
-# More than what is not under way then takes.
+# More than an idle server takes.
 WAIT_S = 10
-# Each byte of it is six in JSON; it takes nothing on the disk.
+# Each byte takes six in JSON, and the file is sparse.
 QUARTER = Stored(compress(b"\x01" * (LIMIT // 4), "zstd"), packed=True)
 
 
@@ -45,7 +45,7 @@ def small(root: Path) -> Iterator[Suite]:
 
 
 def peak(suite: Suite) -> int:
-    """The most that mq has had since the last time that this was asked."""
+    """The peak of mq's memory since the last call."""
     most = memory(suite, "VmHWM")
     Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")
     return most
@@ -62,7 +62,7 @@ def peak(suite: Suite) -> int:
         "/queue/1/q/peek?limit=5000",
     ],
 )
-def test_answers_that_nobody_takes_hold_no_more_than_that(small: Suite, target: str) -> None:
+def test_unread_answers_stay_within_the_memory_limit(small: Suite, target: str) -> None:
     for queue, count in (("q", 40), ("other", 1)):
         (small.root / "queues" / queue).mkdir()
         for _ in range(count):
@@ -79,7 +79,7 @@ def test_answers_that_nobody_takes_hold_no_more_than_that(small: Suite, target: 
             answer = wire.ask("GET", "/other/peek")
             if answer.status == 503:
                 return answer
-            ask_and_take_nothing()  # of those before some were refused when others had begun
+            ask_and_take_nothing()  # some of the earlier ones were refused
             return None
 
         for _ in range(20):
@@ -88,7 +88,7 @@ def test_answers_that_nobody_takes_hold_no_more_than_that(small: Suite, target: 
         assert is_problem(refused, 503, "overloaded")
         assert refused.headers["Retry-After"]
         assert memory(small, "VmHWM") - before <= LIMIT + SPARE
-    eventually(lambda: _is_stored(small, b"x" * 16 * MIB))  # what was held is given back
+    eventually(lambda: _is_stored(small, b"x" * 16 * MIB))  # all memory is given back
 
 
 def _is_stored(suite: Suite, body: bytes) -> bool:
@@ -99,7 +99,7 @@ def _is_stored(suite: Suite, body: bytes) -> bool:
         return False  # refused, and closed before all was sent
 
 
-def test_what_does_not_fit_into_an_answer_stays_where_it_was(small: Suite) -> None:
+def test_messages_beyond_the_memory_limit_are_not_claimed(small: Suite) -> None:
     ready = small.root / "queues" / "q"
     ready.mkdir()
     ids = sorted(QUARTER.place(ready).name for _ in range(6))
@@ -120,18 +120,18 @@ def test_what_does_not_fit_into_an_answer_stays_where_it_was(small: Suite) -> No
 
 @pytest.mark.parametrize("size", [0, 1, LARGE_BYTES, LARGE_BYTES + 1, 3 * LARGE_BYTES])
 @pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 40_000])
-def test_room_is_made_for_all_values_however_dense_they_are(size: int, number: int) -> None:
-    # In front, behind, and across the end of a part.
+def test_all_values_of_json_are_counted(size: int, number: int) -> None:
+    # Before, behind and across the end of a part.
     signs = (b",[{"[:1] + b"x[{," * number)[: size // 2]
     for body in (signs.ljust(size), signs.rjust(size), signs.center(size)):
         assert len(body) == size
         assert room_of_json(body) == 72 * sum(map(body.count, (b",", b"[", b"{")))
 
 
-def test_reads_of_a_log_take_no_memory_for_what_it_does_not_have(
+def test_reads_of_a_log_count_only_stored_bytes(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as are read at a time, of which each could be as large as an answer may be."""
+    """A read covers many messages, each of which could be as large as an answer."""
     read, others = Log.page, threading.Barrier(_THREADS + 1)
 
     def page(*args: Any) -> Batch:

@@ -6,12 +6,9 @@ import os
 import re
 from pathlib import Path
 
-import aiohttp
-import pytest
+from aiohttp import ClientSession
 from prometheus_client import Metric
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from fsmq.http.service.monitoring.log_survey import OF_CHANNEL, OF_LOG
 from fsmq.spool import Spool
@@ -23,7 +20,7 @@ from tests.http.helpers import Wire, ask, fetch, post
 from tests.http.monitoring import page, until
 
 
-async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_metrics_of_messages(client: ClientSession, queue: str) -> None:
     dead = f"{queue}.dead"
     await ask(
         client,
@@ -53,9 +50,7 @@ async def test_the_life_of_messages(client: aiohttp.ClientSession, queue: str) -
     await until(client, "fsmq_files_reaped_total", found.sum("fsmq_files_reaped_total"))
 
 
-async def test_how_far_consumers_are_behind(
-    suite: Suite, client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_metrics_of_consumers(suite: Suite, client: ClientSession, queue: str) -> None:
     with Spool(suite.root, delivers=False) as spool:
         Consumer(spool, queue, reads=[queue, "none*"]).close()
     for _ in range(3):
@@ -66,7 +61,7 @@ async def test_how_far_consumers_are_behind(
     assert 0 <= age < 120
 
 
-async def test_latencies(client: aiohttp.ClientSession, queue: str, suite: Suite) -> None:
+async def test_metrics_of_latencies(client: ClientSession, queue: str, suite: Suite) -> None:
     before = (await page(client)).sum
     (suite.root / "new" / f".{queue}").touch()
     (suite.root / "new" / f".{queue}").rename(suite.root / "new" / f"{queue}:{uuid7()}")
@@ -83,7 +78,7 @@ async def test_latencies(client: aiohttp.ClientSession, queue: str, suite: Suite
     assert after("fsmq_sync_group_changes_sum") > before("fsmq_sync_group_changes_sum")
     delivery = "fsmq_delivery_latency_seconds_count"
 
-    async def is_counted() -> bool:  # with those of others, of which it is told later
+    async def is_counted() -> bool:  # together with those of others, which come later
         return (await page(client)).sum(delivery) > before(delivery)
 
     await eventually_on_loop(is_counted)
@@ -95,7 +90,7 @@ OTHER_UNITS = {"ms", "milliseconds", "us", "ns", "s", "sec", "minutes", "kb", "m
 
 
 def lint(family: Metric) -> list[str]:
-    """What is wrong with a metric by the rules of ``promtool check metrics``."""
+    """Violations of the rules of ``promtool check metrics``."""
     words = family.name.split("_")
     labels = {label for sample in family.samples for label in sample.labels}
     is_counter = family.type == "counter"
@@ -113,20 +108,20 @@ def lint(family: Metric) -> list[str]:
     return [f"{family.name} {what}" for what, holds in rules.items() if not holds]
 
 
-async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> None:
+async def test_metrics_follow_the_conventions_of_prometheus(client: ClientSession) -> None:
     found = await until(client, "fsmq_process_up", 3)
     for metric in METRICS.values():
         name = f"fsmq_{metric.name}"
         assert found.families[name].type == metric.kind
         assert found.families[name].documentation == metric.help
     assert [problem for family in found.families.values() for problem in lint(family)] == []
-    # What never happened is 0, and not missing.
+    # Counters start at 0 instead of being missing.
     dropped = found.families["fsmq_journal_lines_dropped"]
     assert {(s.name, s.value) for s in dropped.samples} == {("fsmq_journal_lines_dropped_total", 0)}
     assert {s.labels["process"] for s in dropped.samples} == {"mq", "mover", "reaper"}
     lag = found.families["fsmq_journal_lag_seconds"]
     assert {s.labels["process"] for s in lag.samples} == {"mq", "mover", "reaper"}
-    # Of the folders of the tests, whatever else is written there meanwhile.
+    # The disk of the tests has other writers meanwhile.
     for what in ("free_bytes", "size_bytes"):
         assert found.sum(f"fsmq_filesystem_{what}") > 2**20
     assert found.sum("fsmq_filesystem_inodes") >= found.sum("fsmq_filesystem_free_inodes")
@@ -138,9 +133,7 @@ async def test_the_page_keeps_the_conventions(client: aiohttp.ClientSession) -> 
     assert (await ask(client, "HEAD", "/_metrics")).status == 200
 
 
-async def test_a_queue_that_is_gone_is_not_counted(
-    client: aiohttp.ClientSession, queue: str
-) -> None:
+async def test_a_deleted_queue_has_no_metrics(client: ClientSession, queue: str) -> None:
     await until(client, "fsmq_queue_messages", 0, queue=queue)
     await ask(client, "DELETE", f"/{queue}")
 
@@ -151,19 +144,19 @@ async def test_a_queue_that_is_gone_is_not_counted(
     await eventually_on_loop(is_gone)
 
 
-async def test_whichever_process_answers_tells_of_all(root: Path) -> None:
+async def test_each_process_answers_with_the_metrics_of_all(root: Path) -> None:
     with Suite(root, mq_options=["--processes=2"]) as suite:
         url = suite.url
-        async with aiohttp.ClientSession(url) as client:
+        async with ClientSession(url) as client:
             await ask(client, "PUT", "/jobs")
             for _ in range(8):
                 # A connection of its own for each, so that both processes get some.
-                async with aiohttp.ClientSession(url) as other:
+                async with ClientSession(url) as other:
                     await post(other, "jobs", b"x")
             for _ in range(6):
-                async with aiohttp.ClientSession(url) as other:
+                async with ClientSession(url) as other:
                     await until(other, "fsmq_messages_sent_total", 8, queue="jobs")
-                    # A survey is a second old, or more, and may meet a message twice.
+                    # Counts are a second old or more, and can count a message twice.
                     await eventually_on_loop(lambda other=other: counts_eight(other))
 
             async def all_are_told_of() -> bool:
@@ -174,11 +167,11 @@ async def test_whichever_process_answers_tells_of_all(root: Path) -> None:
         assert names == ["mover", "mq-0", "mq-1", "reaper"]
 
 
-async def counts_eight(client: aiohttp.ClientSession) -> bool:
+async def counts_eight(client: ClientSession) -> bool:
     return (await page(client)).sum("fsmq_queue_messages", queue="jobs") == 8
 
 
-async def test_ready_as_long_as_a_mover_lives(root: Path) -> None:
+async def test_readiness_needs_a_mover(root: Path) -> None:
     with Suite(root, reaper=False) as suite:
         wire = Wire(suite.url)
         assert wire.ask("GET", "/_health/live").json == {"live": True}
@@ -192,7 +185,7 @@ async def test_ready_as_long_as_a_mover_lives(root: Path) -> None:
         assert wire.ask("GET", "/_health/live").status == 200
         suite.restart("mover")
         eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)
-        # One that was killed leaves its report, which gets old.
+        # A killed process leaves its report, which becomes outdated.
         suite.kill("mover")
         assert wire.ask("GET", "/_health/ready").status == 200
         [report] = (root / "metrics").glob("*:mover:*")
@@ -202,10 +195,9 @@ async def test_ready_as_long_as_a_mover_lives(root: Path) -> None:
         wire.close()
 
 
-@pytest.mark.parametrize("gone", ["new"])
-def test_not_ready_where_the_disk_refuses(root: Path, gone: str) -> None:
+def test_readiness_needs_a_working_disk(root: Path) -> None:
     with Suite(root, reaper=False) as suite, Wire(suite.url) as wire:
         eventually(lambda: wire.ask("GET", "/_health/ready").status == 200)
-        (root / gone).rename(root / "elsewhere")
-        (root / gone).write_text("in the way")
+        (root / "new").rename(root / "elsewhere")
+        (root / "new").write_text("in the way")
         assert wire.ask("GET", "/_health/ready").status == 503

@@ -26,7 +26,7 @@ from fsmq.spool import Spool
 from fsmq.spool.layout.tree import Tree
 from tests.http.keyfile import add_key
 
-# What takes away, or makes, what others ask for has its turn after them, in this order.
+# Operations that delete or create things come last, in this order.
 LATE = [
     "move",
     "redrive",
@@ -51,9 +51,9 @@ LATE = [
 OTHERS = ("EmoDB", "Dynamiq")
 VOID, NOT_IN_FLIGHT = b'{"offsets": [0], "generation": 9}', b'{"offsets": [7]}'
 EVERYTHING = ("*", "topics/*", "logs/*", "logs/*/*")
-# What comes before a handler, or for a reason that has nothing to do with the operation.
+# Errors from before the handler, or independent of the operation.
 OF_ALL = {"malformed-request", "internal-error"}
-# What a request of an operation has besides its path: a query and a body. The id is taken.
+# Query and body by operation. The id exists.
 GOOD = {
     "configure_queue": ("", b"{}"),
     "cluster": ("health=true", b""),
@@ -77,7 +77,7 @@ GOOD = {
     "done": ("", b'{"offsets": [0]}'),
 }
 _REF = {"ref": "01900000-0000-7000-8000-000000000000"}
-# What stands for the names in paths; all of it is there, but for the move. MISSING: one is not.
+# Values for the names in paths; all exist but for the move. MISSING: one does not.
 NAMES = {"queue": "q", "topic": "t", "id": "m", "zone": "z", **_REF}
 NAMES |= {"schedule": "s", "log": "l", "channel": "c", "offset": "0"}
 MISSING = ({"queue": "none"}, {"topic": "none"}, {"id": "none"}, {"ref": "none"})
@@ -85,18 +85,18 @@ MISSING += ({"schedule": "none"}, {"schedule": "lost"})
 MISSING += ({"log": "none"}, {"channel": "none"}, {"offset": "7"})
 FULL = {"schedule": "full", "queue": "full", "topic": "full", "log": "full"}
 FULL_LOG = {"topic": "full-log"}
-# What only another host can bring about; tests/http/test_logs.py does.
+# Needs another host: tests/http/test_logs.py.
 ELSEWHERE = {one: {"other-writer"} for one in ("publish", "publish_to_log", "publish_many_to_log")}
-# And what needs two messages whose ids differ in their priority; tests/http/test_priority.py does.
+# Needs two ids that differ in their priority: tests/http/test_priority.py.
 ELSEWHERE["change"] = {"duplicate-message"}
-# Bodies that cannot be taken: the headers, and what follows them at once and a little later.
+# Bodies that are refused: the headers, the bytes at once and those a little later.
 ENDLESS = ((f"Content-Length: {2**40}\r\n", b"", b""), ("Content-Length: 5\r\n", b"x", b""))
 BODIES = (
     ("Content-Encoding: br\r\nContent-Length: 1\r\n", b"x", b""),
     ("Expect: luck\r\nContent-Length: 1\r\n", b"x", b""),
     ("Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n", b"no chunk\r\n"),
 )
-# So long one server waits for a body that never ends. The other waits longer than any test.
+# The timeout for bodies of one server; that of the other is longer than any test.
 HASTY_S, PATIENT_S = 0.1, 300.0
 LATER_S = 0.1
 
@@ -122,7 +122,7 @@ class Described(NamedTuple):
 
 
 def described(document: dict[str, Any]) -> Iterator[Described]:
-    """Those of the native dialect; a HEAD has no body that could say what is wrong."""
+    """Native operations, without HEAD, whose answers have no body."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if method == "head" or operation["tags"][0].startswith(OTHERS):
@@ -139,7 +139,7 @@ def order(one: Described) -> int:
 
 
 class Asked:
-    """One server on one spool, and the types of the errors that it has answered, by operation."""
+    """A server, and the types of its errors by operation."""
 
     def __init__(self, server: Server, token: str) -> None:
         self._server = server
@@ -156,12 +156,12 @@ class Asked:
         await self._server.stop(1.0)
 
     async def ask_as_strangers(self, one: Described, other: str, sender: str) -> None:
-        """Without a key, with that of another, and where it may see the queue of a schedule."""
+        """Without a key, with that of another tenant, and with one that sees a schedule's queue."""
         for token in ("", other, *([sender] if "{schedule}" in one.path else [])):
             await self.ask(one, token=token)
 
     async def ask_more(self, one: Described) -> None:
-        """What operations need beside what all are asked, mostly by what they take."""
+        """Requests for the errors of single operations."""
         if one.id == "read_log":
             await self.ask(one, one.target("from=0", log="gone"))
         if "X-Message-Claim" in one.takes:
@@ -227,7 +227,7 @@ def _make_logs(spool: Spool) -> None:
 
 @contextmanager
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No call that is relative to a folder succeeds, as on a disk that is gone."""
+    """Let all calls relative to a folder fail, as on a lost disk."""
 
     def refuse(*of: object, **named: object) -> Any:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -274,10 +274,7 @@ async def test_each_operation_names_the_errors_that_it_answers(
 
         patient = server(Limits(), PATIENT_S)
         operations = sorted(described(patient.system.document()), key=order)
-        async with (
-            Asked(patient, admin) as asked,
-            Asked(server(Limits(), HASTY_S), admin) as hasty,
-        ):
+        async with Asked(patient, admin) as asked, Asked(server(Limits(), HASTY_S), admin) as hasty:
 
             async def provoke(one: Described) -> None:
                 await asked.ask_as_strangers(one, other, sender)

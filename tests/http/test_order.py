@@ -1,11 +1,11 @@
-"""One process, no peers: whatever is fetched is the least name of those that are ready."""
+"""With one process, fetches return the ready message with the least name."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-import aiohttp
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, fetch, post
@@ -13,8 +13,8 @@ from tests.http.helpers import ask, fetch, post
 STEPS = 150
 
 
-async def test_a_fetch_gets_the_least_name_redeliveries_included(
-    suite: Suite, client: aiohttp.ClientSession, queue: str
+async def test_a_claim_gets_the_least_name_redeliveries_included(
+    suite: Suite, client: ClientSession, queue: str
 ) -> None:
     chance = random.Random(5)
     folder = suite.root / "queues" / queue

@@ -1,4 +1,4 @@
-"""Web pages: what a browser sends for a page of another site is not served."""
+"""Requests from pages of other sites, and host names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.http.keyfile import add_key, bearer
 from tests.http.test_errors import is_problem
 from tests.http.test_held import traced
 
-# What a page can send without asking first: a form, an image, fetch() in mode no-cors.
+# Requests that need no preflight: a form, an image, fetch() in mode no-cors.
 FOREIGN = [
     {"Origin": "https://evil.example", "Content-Type": "text/plain"},
     {"Origin": "null"},
@@ -40,7 +40,7 @@ def filled(wire: Wire, headers: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_a_page_of_another_site_reaches_nothing(
+def test_requests_from_pages_of_other_sites_are_refused(
     suite: Suite, queue: str, headers: dict[str, str]
 ) -> None:
     with Wire(suite.url) as wire:
@@ -52,7 +52,7 @@ def test_a_page_of_another_site_reaches_nothing(
             ("GET", "/_openapi.json"),
         ):
             assert is_problem(wire.ask(method, path, filled(wire, headers)), 403, "cross-site")
-        # Nor does it get a permission to go on.
+        # A preflight gets no permission, either.
         asked = wire.ask("OPTIONS", f"/{queue}", filled(wire, headers))
         assert asked.status in (403, 405)
         assert not [name for name in asked.headers if name.lower().startswith("access-control")]
@@ -61,7 +61,7 @@ def test_a_page_of_another_site_reaches_nothing(
 
 
 @pytest.mark.parametrize("headers", OWN, ids=str)
-def test_what_is_no_page_of_another_site(suite: Suite, headers: dict[str, str]) -> None:
+def test_requests_from_the_same_origin_are_served(suite: Suite, headers: dict[str, str]) -> None:
     with Wire(suite.url) as wire:
         assert wire.ask("GET", "/", filled(wire, headers)).status == 200
 
@@ -70,7 +70,7 @@ def test_what_is_no_page_of_another_site(suite: Suite, headers: dict[str, str]) 
     "host",
     ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example", ""],
 )
-def test_a_name_that_was_made_to_point_here(suite: Suite, host: str) -> None:
+def test_unknown_host_names_are_refused(suite: Suite, host: str) -> None:
     with Wire(suite.url) as wire:
         wire.host = host
         assert is_problem(wire.ask("GET", "/"), 421, "unknown-host")
@@ -91,7 +91,7 @@ def test_a_name_that_was_made_to_point_here(suite: Suite, host: str) -> None:
         socket.gethostname(),
     ],
 )
-def test_names_that_are_ours(suite: Suite, host: str) -> None:
+def test_known_host_names_are_served(suite: Suite, host: str) -> None:
     with Wire(suite.url) as wire:
         wire.host = host
         assert wire.ask("GET", "/").status == 200
@@ -103,13 +103,13 @@ def test_http_1_0_without_a_host(suite: Suite) -> None:
         assert wire.answer().status == 200
 
 
-def test_two_hosts_are_none(suite: Suite) -> None:
+def test_two_host_headers_are_refused(suite: Suite) -> None:
     with Wire(suite.url) as wire:
         wire.send("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert wire.answer().status == 400
 
 
-def test_names_that_were_given(root: Path) -> None:
+def test_configured_host_names(root: Path) -> None:
     options = ["--host-names=mq.example,other"]
     with Suite(root, mq_options=options, mover=False, reaper=False) as suite:
         for host, status in (("MQ.example:80", 200), ("other", 200), ("evil.example", 421)):
@@ -118,7 +118,7 @@ def test_names_that_were_given(root: Path) -> None:
                 assert wire.ask("GET", "/").status == status
 
 
-def test_with_keys_any_name_will_do(tmp_path: Path) -> None:
+def test_with_keys_any_host_name_is_served(tmp_path: Path) -> None:
     key = bearer(add_key(tmp_path / "keys.toml", "all", "--receive=*"))
     options = [f"--keys={tmp_path}/keys.toml"]
     with (
@@ -131,8 +131,8 @@ def test_with_keys_any_name_will_do(tmp_path: Path) -> None:
         assert wire.ask("GET", "/", foreign).status == 403
 
 
-def test_no_name_that_is_none_of_a_host_is_remembered(root: Path) -> None:
-    """However much a client sends of them: all of a head may be one name."""
+def test_long_host_names_are_not_cached(root: Path) -> None:
+    """Hosts in heads can be long, and there can be many."""
     with Inside(root, host_names=()) as server, traced() as more:
         for number in range(100):
             with Wire(server.url) as wire:

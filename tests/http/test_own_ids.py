@@ -1,4 +1,4 @@
-"""What a consumer recognises a repeated put by: the own id, whatever else the id tells."""
+"""Consumers recognise repeated puts by the own id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_retry_after_the_ack_has_the_same_own_id(suite: Suite, queue: str) -> 
     assert len(ids) == 2
 
 
-def test_a_plain_id_is_not_told_twice(suite: Suite, queue: str) -> None:
+def test_a_plain_own_id_has_no_extra_header(suite: Suite, queue: str) -> None:
     with Wire(suite.url) as wire:
         assert wire.ask("POST", f"/{queue}/messages?id=a@b", {}, b"x").status == 201
         answer = wire.ask("GET", f"/{queue}/messages?wait=15")

@@ -1,6 +1,6 @@
-"""The lines of a header block that fsmq writes itself: no caller can write one, in any dialect.
+"""No dialect lets callers write header lines that are reserved for fsmq.
 
-They say which id a message has in an index, and in which group it is. Who could forge them could
+They have the id of a message in an index, and its group. Forged ones could
 act on the messages of others.
 """
 
@@ -32,7 +32,7 @@ def wire(suite: Suite) -> Iterator[Wire]:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_no_post_publish_or_batch_takes_one(wire: Wire, queue: str, name: str) -> None:
+def test_posts_publishes_and_batches_cannot_write_one(wire: Wire, queue: str, name: str) -> None:
     assert wire.ask("PUT", f"/_topics/{queue}").status == 201
     assert wire.ask("PUT", f"/_topics/{queue}/queues/{queue}").status == 201
     header = {f"X-Message-Attribute-{name}": "x"}
@@ -52,8 +52,8 @@ def test_no_post_publish_or_batch_takes_one(wire: Wire, queue: str, name: str) -
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_no_log_takes_one(wire: Wire, queue: str, name: str) -> None:
-    """What is copied from a log into a queue would be refused there for ever."""
+def test_logs_refuse_them(wire: Wire, queue: str, name: str) -> None:
+    """Else copies from the log into a queue would be refused for ever."""
     assert wire.ask("PUT", f"/_logs/{queue}").status == 201
     answer = wire.ask(
         "POST", f"/_logs/{queue}/messages", {f"X-Message-Attribute-{name}": "x"}, b"x"
@@ -62,7 +62,7 @@ def test_no_log_takes_one(wire: Wire, queue: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_amazons_clients_send_none(suite: Suite, queue: str, name: str) -> None:
+def test_sends_of_amazons_clients_cannot_write_one(suite: Suite, queue: str, name: str) -> None:
     sqs: Any = client(suite.url)
     url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
     attributes = {name: {"DataType": "String", "StringValue": "x"}}
@@ -72,7 +72,7 @@ def test_amazons_clients_send_none(suite: Suite, queue: str, name: str) -> None:
 
 @pytest.mark.parametrize("protocol", [JSON, QUERY])
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_no_batch_or_publish_of_amazons_clients_does(
+def test_batches_of_amazons_clients_cannot_write_one(
     suite: Suite, queue: str, name: str, protocol: str
 ) -> None:
     sqs: Any = client(suite.url, protocol)
@@ -95,7 +95,7 @@ def test_no_batch_or_publish_of_amazons_clients_does(
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_no_event_and_no_other_dialect_does(
+def test_events_and_other_dialects_cannot_write_one(
     wire: Wire, suite: Suite, queue: str, name: str
 ) -> None:
     event = {"id": "1", "source": "s", "specversion": "1.0", "type": "t", name.lower(): "x"}
@@ -115,7 +115,7 @@ def test_no_event_and_no_other_dialect_does(
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_no_method_of_library_and_client_takes_one(suite: Suite, queue: str, name: str) -> None:
+def test_the_library_and_the_client_cannot_write_one(suite: Suite, queue: str, name: str) -> None:
     of = {name: "x"}
     entry = LogEntry(b"x", attributes=of)
     with Spool(suite.root) as spool, Client(suite.url) as server:
@@ -137,7 +137,7 @@ def test_no_method_of_library_and_client_takes_one(suite: Suite, queue: str, nam
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_nothing_that_keeps_a_given_id_takes_one(tmp_path: Path, name: str) -> None:
+def test_puts_by_id_cannot_write_one(tmp_path: Path, name: str) -> None:
     with Spool(tmp_path / "mq", sync="none") as spool:
         spool.create_queue("jobs", index=True)
         jobs = spool.indexed("jobs")
@@ -153,15 +153,15 @@ def test_nothing_that_keeps_a_given_id_takes_one(tmp_path: Path, name: str) -> N
         assert (seen.body, dict(seen.attributes)) == (b"first", {})
 
 
-def test_the_command_line_takes_none(suite: Suite, queue: str) -> None:
+def test_the_command_line_cannot_write_one(suite: Suite, queue: str) -> None:
     for at in (suite.url, suite.root):
         done = Command(at)("put", queue, "-b", "x", "-a", "FSMQ.id=A", code=None)
         assert done.returncode != 0
         assert b"begins with fsmq" in done.stderr
 
 
-def test_a_message_is_passed_on_with_its_attributes(tmp_path: Path) -> None:
-    """A copy of a message that has an id is another message, and the first one stays."""
+def test_a_message_can_be_copied_with_its_attributes(tmp_path: Path) -> None:
+    """The copy of a message with an own id is another message."""
     with Spool(tmp_path / "mq", sync="none") as spool:
         spool.create_queue("jobs", index=True)
         jobs = spool.indexed("jobs")
@@ -177,8 +177,8 @@ def test_a_message_is_passed_on_with_its_attributes(tmp_path: Path) -> None:
             spool.queue("jobs").put(b"forged", attributes={"fsmq.id": "A"})
 
 
-def test_what_a_file_says_of_another_counts_for_nothing(tmp_path: Path) -> None:
-    """A file that was written by hand and moved in, which claims to be another message."""
+def test_a_forged_file_cannot_act_on_another_message(tmp_path: Path) -> None:
+    """A file that was moved in by hand and has the id of another message."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"not of the spool")
     with Spool(tmp_path / "mq", sync="none") as spool:

@@ -1,20 +1,20 @@
-"""PATCH ?priority= gives a ready message another name, and answers it."""
+"""PATCH ?priority= renames a ready message and answers the new id."""
 
 from __future__ import annotations
 
-import aiohttp
+from aiohttp import ClientSession
 
 from fsmq.spool.layout.uuids import uuid7
 from tests.http.helpers import ask, leads_to
 
 
-async def put(client: aiohttp.ClientSession, queue: str, query: str) -> str:
+async def put(client: ClientSession, queue: str, query: str) -> str:
     answer = await ask(client, "POST", f"/{queue}/messages?{query}", data=b"x")
     assert answer.status == 201
     return str(answer.json["id"])
 
 
-async def test_the_answer_has_the_new_id(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_the_answer_has_the_new_id(client: ClientSession, queue: str) -> None:
     old = await put(client, queue, "priority=5")
     answer = await ask(client, "PATCH", f"/{queue}/messages/{old}?priority=7")
     assert answer.status == 200
@@ -33,7 +33,7 @@ async def test_the_answer_has_the_new_id(client: aiohttp.ClientSession, queue: s
     assert late.status == 404
 
 
-async def test_what_cannot_be(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_refused_changes(client: ClientSession, queue: str) -> None:
     own = uuid7()
     await put(client, queue, f"id={own}")
     await put(client, queue, f"id={own}&priority=3")

@@ -1,4 +1,4 @@
-"""Which answer an error has that is of a class below one that the answers know."""
+"""Answers for subclasses of known errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.limits.sequencer import Unrecovered, Unsent
 
 
-def test_what_has_to_wait_is_told_so_whoever_finds_out() -> None:
+def test_errors_that_pass_are_answered_with_retry_after() -> None:
     for error in (Unlisted("jobs"), Unsent("jobs"), Unrecovered("jobs"), InUse("one")):
         answer = problem(error)
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1"), error
 
 
-def test_an_error_of_no_known_class_is_an_internal_one() -> None:
+def test_an_error_of_an_unknown_class_is_an_internal_error() -> None:
     assert problem(FsmqError("?")).status == 500

@@ -1,4 +1,4 @@
-"""Limits of claims over HTTP: three processes on two hosts keep them together."""
+"""Limits of claims over HTTP, shared by three processes on two hosts."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def filled(suite: Suite, queue: str, messages: int, **settings: float) -> None:
 
 
 def test_a_rate_over_three_processes(hosts: list[Suite]) -> None:
-    """No stretch of time has more claims than it may have; and one has as many, however long it
-    takes until the machine has time for so many."""
+    """No interval has more claims than allowed; and one has the maximum, however long it
+    takes on a busy machine."""
     filled(hosts[0], "rate", MESSAGES, max_rate=RATE, max_burst=BURST)
     times: list[float] = []
     over = threading.Event()
@@ -75,14 +75,14 @@ def test_a_rate_over_three_processes(hosts: list[Suite]) -> None:
 
 
 def _claims(times: list[float]) -> list[int]:
-    """How many there are in each stretch that begins with one, behind the first second's burst."""
+    """The claims in each interval that begins with one, after the first second's burst."""
     found = sorted(times)
     begins = found[bisect_left(found, found[0] + 1.0) :] if found else []
     return [bisect_left(found, at + STRETCH_S) - bisect_left(found, at) for at in begins] or [0]
 
 
 def _take(suite: Suite, over: threading.Event, times: list[float]) -> None:
-    """Claim and delete; the times of claims are those of the server, who alone knows them."""
+    """Claim and delete; the times of claims are those of the server."""
     with Wire(suite.url) as wire:
         while not over.is_set():
             answer = wire.ask("GET", "/rate/messages?wait=1&visibility=600")
@@ -146,8 +146,8 @@ def test_a_killed_process_leaks_no_permits(hosts: list[Suite]) -> None:
             assert wire.ask("GET", "/killed/messages?wait=20&count=1&visibility=0").status == 200
 
 
-def test_a_limit_that_is_set_while_it_is_used_is_kept_for_claims_by_id(hosts: list[Suite]) -> None:
-    """Their threads may list no folder, which the first count of claims needs."""
+def test_a_new_limit_holds_for_claims_by_id(hosts: list[Suite]) -> None:
+    """Their threads cannot list folders, which the first count of claims needs."""
     with Wire(hosts[0].url) as wire:
         wire.ask("PUT", "/tasks?index=true")
         ids = json.dumps([{"id": one, "body": one} for one in "abc"]).encode()

@@ -1,18 +1,18 @@
-"""Settings of queues: in force at once, without a restart of anything."""
+"""Settings of queues, which take effect at once."""
 
 from __future__ import annotations
 
 import json
 import time
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask, configure, fetch, post
 
 
-async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_settings_are_in_the_answer_and_shown(client: ClientSession, queue: str) -> None:
     answer = await configure(client, queue, visibility_timeout=5, max_depth=10)
     assert (answer.json["queue"], answer.json["settings"]["max_depth"]) == (queue, 10)
     shown = (await ask(client, "GET", f"/{queue}")).json["settings"]
@@ -47,13 +47,15 @@ async def test_settings_are_answered_and_shown(client: aiohttp.ClientSession, qu
     }
 
 
-async def test_settings_are_a_file(client: aiohttp.ClientSession, queue: str, suite: Suite) -> None:
+async def test_settings_are_stored_in_a_file(
+    client: ClientSession, queue: str, suite: Suite
+) -> None:
     await configure(client, queue, default_delay=3)
     stored = json.loads((suite.root / "config" / f"{queue}.json").read_text())
     assert stored["default_delay"] == 3
 
 
-async def test_one_change_leaves_the_others(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_a_change_keeps_the_other_settings(client: ClientSession, queue: str) -> None:
     await configure(client, queue, retention=60)
     answer = await configure(client, queue, max_depth=5)
     assert answer.json["settings"]["retention"] == 60
@@ -79,8 +81,8 @@ async def test_one_change_leaves_the_others(client: aiohttp.ClientSession, queue
         ({"\ud800": 1}, "\ud800"),
     ],
 )
-async def test_settings_that_do_not_fit_change_nothing(
-    client: aiohttp.ClientSession, queue: str, settings: dict[str, object], field: str
+async def test_invalid_settings_change_nothing(
+    client: ClientSession, queue: str, settings: dict[str, object], field: str
 ) -> None:
     await configure(client, queue, max_depth=77)
     body = json.dumps({"retention": 5, **settings})
@@ -90,15 +92,17 @@ async def test_settings_that_do_not_fit_change_nothing(
     assert (shown["max_depth"], shown["retention"]) == (77, None)
 
 
-async def test_a_queue_is_not_its_own_dead_letter_queue(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_queue_cannot_be_its_own_dead_letter_queue(
+    client: ClientSession, queue: str
 ) -> None:
     body = {"max_deliveries": 2, "dead_letter_queue": queue}
     answer = await ask(client, "PATCH", f"/{queue}", json=body)
     assert (answer.status, answer.json["field"]) == (400, "dead_letter_queue")
 
 
-async def test_dead_letters(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_a_message_delivered_too_often_moves_to_the_dead_letter_queue(
+    client: ClientSession, queue: str
+) -> None:
     await configure(client, queue, max_deliveries=2, dead_letter_queue=f"{queue}-dead")
     message_id = await post(client, queue, b"poison")
     for n in ("1", "2"):
@@ -110,8 +114,8 @@ async def test_dead_letters(client: aiohttp.ClientSession, queue: str) -> None:
     assert (await fetch(client, queue, wait=0.2)).status == 204
 
 
-async def test_a_release_of_a_used_up_message_goes_to_the_dead_letters(
-    client: aiohttp.ClientSession, queue: str
+async def test_a_release_after_the_last_delivery_buries_the_message(
+    client: ClientSession, queue: str
 ) -> None:
     await configure(client, queue, max_deliveries=1, dead_letter_queue=f"{queue}-dead")
     await post(client, queue, b"poison")
@@ -120,8 +124,8 @@ async def test_a_release_of_a_used_up_message_goes_to_the_dead_letters(
     assert (await fetch(client, f"{queue}-dead")).id == fetched.id
 
 
-async def test_dead_letters_can_be_switched_off_and_on(
-    client: aiohttp.ClientSession, queue: str
+async def test_the_dead_letter_queue_can_be_switched_off_and_on(
+    client: ClientSession, queue: str
 ) -> None:
     await configure(client, queue, max_deliveries=1, dead_letter_queue=f"{queue}-dead")
     await post(client, queue, b"x")
@@ -135,8 +139,8 @@ async def test_dead_letters_can_be_switched_off_and_on(
     assert (await fetch(client, f"{queue}-dead")).body == b"x"
 
 
-async def test_retention_ends_old_messages(
-    client: aiohttp.ClientSession, queue: str, suite: Suite
+async def test_retention_expires_old_messages(
+    client: ClientSession, queue: str, suite: Suite
 ) -> None:
     message_id = await post(client, queue, b"old")
     eventually((suite.root / "queues" / queue / message_id).exists)
@@ -149,7 +153,7 @@ async def test_retention_ends_old_messages(
     assert (await fetch(client, queue)).body == b"young"
 
 
-async def test_settings_go_with_their_queue(client: aiohttp.ClientSession, queue: str) -> None:
+async def test_settings_are_deleted_with_their_queue(client: ClientSession, queue: str) -> None:
     await configure(client, queue, visibility_timeout=1)
     await ask(client, "DELETE", f"/{queue}")
     await ask(client, "PUT", f"/{queue}")
@@ -157,8 +161,8 @@ async def test_settings_go_with_their_queue(client: aiohttp.ClientSession, queue
     assert shown["visibility_timeout"] == 30
 
 
-async def test_an_editor_of_the_file_is_heard(
-    client: aiohttp.ClientSession, queue: str, suite: Suite
+async def test_edits_of_the_settings_file_take_effect(
+    client: ClientSession, queue: str, suite: Suite
 ) -> None:
     path = suite.root / "config" / f"{queue}.json"
     path.write_text('{"max_message_bytes": 3}')
@@ -166,7 +170,7 @@ async def test_an_editor_of_the_file_is_heard(
     assert answer.status == 413
     path.write_text("{ a slip")
     answer = await ask(client, "POST", f"/{queue}/messages", data=b"four")
-    assert answer.status == 413  # as before the slip
+    assert answer.status == 413  # as before the mistake
     path.unlink()
     answer = await ask(client, "POST", f"/{queue}/messages", data=b"four")
     assert answer.status == 201

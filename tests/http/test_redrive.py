@@ -1,12 +1,12 @@
-"""Redrives and moves over HTTP: rights, rates, lists, stops, and on after a kill."""
+"""Redrives and moves over HTTP: rights, rates, lists, stops and kills."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq import Client, InvalidValue
 from fsmq.client.errors import AccessDenied
@@ -16,7 +16,7 @@ from tests.http.keyfile import add_key
 
 
 def bury(client: Client, queue: str, count: int, dead: str = "dead") -> list[str]:
-    """Put messages and bury them; their ids."""
+    """Put messages and bury them; the ids."""
     jobs = client.queue(queue, create=True)
     jobs.configure(max_deliveries=9, dead_letter_queue=dead)
     ids = jobs.put_many([b"%d" % number for number in range(count)])
@@ -34,12 +34,10 @@ def client(suite: Suite) -> Any:
         yield opened
 
 
-async def test_dead_letters_go_back_in_the_background(
-    client: Client, suite: Suite, queue: str
-) -> None:
+async def test_a_redrive_in_the_background(client: Client, suite: Suite, queue: str) -> None:
     dead = f"{queue}.dead"
     bury(client, queue, 3, dead)
-    async with aiohttp.ClientSession(suite.url) as session:
+    async with ClientSession(suite.url) as session:
         answer = await ask(session, "POST", f"/{dead}/redrive")
         assert answer.status == 202
         where = leads_to(f"/{dead}/redrive", answer)
@@ -65,16 +63,13 @@ async def test_dead_letters_go_back_in_the_background(
     assert [m.deliveries for m in client.queue(queue).peek()] == [0, 0, 0]
 
 
-async def test_some_go_at_once(client: Client, suite: Suite, queue: str) -> None:
+async def test_a_redrive_of_some_ids(client: Client, suite: Suite, queue: str) -> None:
     dead = f"{queue}.dead"
     ids = bury(client, queue, 3, dead)
-    async with aiohttp.ClientSession(suite.url) as session:
+    async with ClientSession(suite.url) as session:
         body = b'{"ids": ["%s", "none"]}' % ids[1].encode()
         answer = await ask(session, "POST", f"/{dead}/redrive", data=body)
-        assert (answer.status, answer.json) == (
-            200,
-            {"moved": 1, "conflicts": 0, "no_origin": 0},
-        )
+        assert (answer.status, answer.json) == (200, {"moved": 1, "conflicts": 0, "no_origin": 0})
         for query, said in {
             "rate=much": "rate: must be from 0.01 to 1000000",
             "to=none": "there is no queue named 'none'",
@@ -93,7 +88,9 @@ async def test_some_go_at_once(client: Client, suite: Suite, queue: str) -> None
         client.begin_redrive(dead, only=[str(number) for number in range(1001)])
 
 
-async def test_a_slow_one_is_listed_and_stopped(client: Client, suite: Suite, queue: str) -> None:
+async def test_a_slow_redrive_is_listed_and_stopped(
+    client: Client, suite: Suite, queue: str
+) -> None:
     dead = f"{queue}.dead"
     bury(client, queue, 3, dead)
     order = client.begin_redrive(dead, rate=0.01)
@@ -111,11 +108,8 @@ async def test_a_slow_one_is_listed_and_stopped(client: Client, suite: Suite, qu
 
 
 @pytest.mark.parametrize("chosen", [None, 20])
-def test_it_goes_on_after_a_kill(tmp_path: Path, chosen: int | None) -> None:
-    with (
-        Suite(tmp_path / "mq", reaper=False) as suite,
-        Client(suite.url, retry_for=60) as client,
-    ):
+def test_a_redrive_continues_after_a_kill(tmp_path: Path, chosen: int | None) -> None:
+    with Suite(tmp_path / "mq", reaper=False) as suite, Client(suite.url, retry_for=60) as client:
         ids = bury(client, "jobs", 30)
         only = None if chosen is None else ids[-chosen:]
         order = client.begin_redrive("dead", rate=20, only=only)
@@ -135,7 +129,7 @@ def test_it_goes_on_after_a_kill(tmp_path: Path, chosen: int | None) -> None:
         assert {path.name for path in dead.iterdir()} == set(ids) - set(only or ids)
 
 
-async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> None:
+async def test_a_redrive_needs_the_right_to_send_to_the_target(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     every = add_key(file, "every", "--send", "*", "--receive", "*", "--admin", "*")
     some = add_key(file, "some", "--send", "jobs", "--receive", "dead")
@@ -154,7 +148,7 @@ async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> No
         for only in (None, ids[:1]):
             with pytest.raises(AccessDenied, match="send on the queues from which"):
                 idle.queue("dead").redrive(only=only)
-        # Each goes home, but for those whose home is not the key's.
+        # Each returns to its source, except for sources that are not the key's.
         assert user.queue("dead").redrive(to="jobs", only=ids[:1]) == (1, 0, 0)
         assert user.queue("dead").redrive(only=[ids[1], hidden[0]]) == (1, 0, 1)
         assert user.queue("dead").redrive(only=[ids[2], hidden[0]], rate=1000) == (1, 0, 1)
@@ -169,7 +163,7 @@ async def test_a_key_needs_the_right_to_send_where_they_go(tmp_path: Path) -> No
         stopped = user.stop_move(order.ref)
         assert stopped is not None
         assert stopped.status == "stopped"
-        # What one key has ordered is what that key may, whoever makes it.
+        # A move has the rights of the key that ordered it.
         assert {one.id for one in admin.queue("dead").peek()} >= set(hidden)
         assert admin.queue("dead").redrive()[1:] == (0, 0)
         eventually(lambda: {one.id for one in admin.queue("secret").peek()} == set(hidden))

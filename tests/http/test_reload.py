@@ -1,4 +1,4 @@
-"""Keys and certificates that are replaced while mq runs are taken up without a signal."""
+"""Replaced keys and certificates are loaded without a signal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Keyed:
         return [e for e in self.suite.logs("mq") if e["event"] == event]
 
     def await_log(self, event: str, count: int) -> dict[str, Any]:
-        """Wait until there are so many of an event; the last of them."""
+        """Wait until an event was logged so often; the last line."""
         eventually(lambda: len(self.logged(event)) >= count)
         assert len(self.logged(event)) == count
         return self.logged(event)[-1]
@@ -45,7 +45,7 @@ LOADED, KEPT = "keys loaded", "the keys stay as they were"
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[Callable[[Path], Keyed]]:
-    """Start mq with a file of keys."""
+    """Start mq with a key file."""
     running: list[Suite] = []
 
     def start(file: Path, *options: str) -> Keyed:
@@ -68,13 +68,11 @@ def secrets(tmp_path: Path) -> Path:
 
 
 def with_a_key(file: Path) -> str:
-    """A file with one new key, and that key."""
+    """A key file with one new key, and that key."""
     return add_key(file, "worker", "--receive=jobs")
 
 
-def test_a_file_of_keys_that_is_renamed_into_place(
-    keyed: Callable[..., Keyed], secrets: Path
-) -> None:
+def test_a_key_file_that_is_renamed_into_place(keyed: Callable[..., Keyed], secrets: Path) -> None:
     old = with_a_key(secrets / "keys.toml")
     mq = keyed(secrets / "keys.toml", "--processes=2")
     assert mq.status(old) == 204
@@ -84,7 +82,7 @@ def test_a_file_of_keys_that_is_renamed_into_place(
     assert (mq.status(new), mq.status(old)) == (204, 401)
 
 
-def test_a_broken_file_changes_nothing_and_is_told_once(
+def test_a_broken_key_file_is_logged_once_and_ignored(
     keyed: Callable[..., Keyed], secrets: Path
 ) -> None:
     file = secrets / "keys.toml"
@@ -95,7 +93,7 @@ def test_a_broken_file_changes_nothing_and_is_told_once(
     os.rename(secrets / "next", file)
     assert "is not a TOML file" in mq.await_log(KEPT, 1)["error"]
     assert mq.status(old) == 204
-    # Other changes beside it are none of it.
+    # Other changes in the folder do not matter.
     for name in ("a", "b"):
         (secrets / name).touch()
         assert mq.status(old) == 204
@@ -103,14 +101,14 @@ def test_a_broken_file_changes_nothing_and_is_told_once(
     (secrets / "next").chmod(0o644)
     os.rename(secrets / "next", file)
     assert "chmod" in mq.await_log(KEPT, 2)["error"]
-    # No event tells of this one.
+    # There is no event for this change.
     file.chmod(0o600)
     mq.await_log(LOADED, 1)
     assert (mq.status(new), mq.status(old)) == (204, 401)
     assert len(mq.logged(KEPT)) == 2
 
 
-def test_a_file_that_is_written_in_place_and_one_that_goes(
+def test_a_key_file_that_is_written_in_place_or_removed(
     keyed: Callable[..., Keyed], secrets: Path
 ) -> None:
     file = secrets / "keys.toml"
@@ -131,7 +129,7 @@ def test_a_file_that_is_written_in_place_and_one_that_goes(
     assert mq.status(newest) == 204
 
 
-def test_a_folder_that_is_replaced_by_another(
+def test_a_folder_of_keys_that_is_replaced(
     keyed: Callable[..., Keyed], secrets: Path, tmp_path: Path
 ) -> None:
     old = with_a_key(secrets / "keys.toml")
@@ -139,7 +137,7 @@ def test_a_folder_that_is_replaced_by_another(
     assert mq.status(old) == 204
     (tmp_path / "next").mkdir()
     new = with_a_key(tmp_path / "next" / "keys.toml")
-    # The watch goes with the old folder.
+    # The watch is on the old folder.
     os.rename(secrets, tmp_path / "old")
     os.rename(tmp_path / "next", secrets)
     mq.await_log(LOADED, 1)
@@ -175,7 +173,7 @@ def test_a_secret_of_kubernetes(keyed: Callable[..., Keyed], secrets: Path) -> N
     assert levels <= {"info", "warning"}
 
 
-def test_without_watchdog_a_signal_is_noticed_at_once(
+def test_without_watchdog_a_signal_reloads_the_keys(
     keyed: Callable[..., Keyed], secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment(["watchdog"]).items():
@@ -212,7 +210,7 @@ def test_a_certificate_that_is_renamed_into_place(tmp_path: Path, secrets: Path)
 
         assert trusts(tmp_path / "first")
         make(secrets, "next")
-        # The key only: these do not belong together.
+        # The key only, which does not belong to the old certificate.
         os.rename(secrets / "next.key", key)
         eventually(lambda: logged("the certificate stays as it was"))
         assert trusts(tmp_path / "first")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from fsmq.spool import Spool
 from tests.faults.test_clock import HOUR_S, Host, running  # noqa: F401  # a fixture
@@ -28,7 +28,7 @@ def path(queue: str) -> str:
     return f"/_schedules/{queue}"
 
 
-async def test_the_life_of_a_schedule(client: aiohttp.ClientSession, path: str, queue: str) -> None:
+async def test_the_life_of_a_schedule(client: ClientSession, path: str, queue: str) -> None:
     given = {"cron": LINE, "queue": queue, "body": "x", "timezone": "Europe/Berlin", "priority": 3}
     created = await ask(client, "PUT", path, json=given)
     assert (created.status, leads_to(path, created)) == (201, path)
@@ -55,8 +55,8 @@ async def test_the_life_of_a_schedule(client: aiohttp.ClientSession, path: str, 
     assert (await ask(client, "GET", path)).status == 404
 
 
-async def test_a_page_puts_now_where_the_messages_have_to_be_counted_first(
-    client: aiohttp.ClientSession, suite: Suite, path: str, queue: str
+async def test_put_now_on_a_page_with_a_depth_limit(
+    client: ClientSession, suite: Suite, path: str, queue: str
 ) -> None:
     assert (await ask(client, "PATCH", f"/{queue}", json={"max_depth": 10})).status == 200
     assert (await ask(client, "PUT", path, json={"cron": LINE, "queue": queue})).status == 201
@@ -69,7 +69,7 @@ async def test_a_page_puts_now_where_the_messages_have_to_be_counted_first(
     assert (await fetch(client, queue)).status == 200
 
 
-async def test_of_those_who_want_one_name_at_once_the_others_are_refused(tmp_path: Path) -> None:
+async def test_concurrent_creations_of_one_name_by_two_keys(tmp_path: Path) -> None:
     keys = {name: add_key(tmp_path / "keys", name, f"--admin={name}") for name in "ab"}
     heads = {
         name: f"HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Length: 32\r\n"
@@ -85,8 +85,8 @@ async def test_of_those_who_want_one_name_at_once_the_others_are_refused(tmp_pat
                 assert sorted(one.status for one in await asyncio.gather(*asked)) == [201, 403]
 
 
-async def test_what_is_deleted_at_once_was_created_all_the_same(
-    client: aiohttp.ClientSession, path: str
+async def test_concurrent_creations_and_deletions_are_counted_right(
+    client: ClientSession, path: str
 ) -> None:
     given, number = {"cron": LINE, "queue": "q"}, 0
     for _ in range(100):
@@ -115,9 +115,9 @@ async def test_what_is_deleted_at_once_was_created_all_the_same(
         ("GET", "/next?count=101", b"", "count"),
     ],
 )
-async def test_errors(
-    client: aiohttp.ClientSession, path: str, queue: str, method: str, more: str,
-    body: bytes, field: str | None,
+async def test_refused_requests(
+    client: ClientSession, path: str, queue: str, method: str, more: str,
+    body: bytes, field: str | None
 ) -> None:  # fmt: skip
     await ask(client, "PUT", path, json={"cron": LINE, "queue": queue})
     refused = await ask(client, method, path + more, data=body)
@@ -140,7 +140,7 @@ def movers(tmp_path: Path) -> Iterator[Suite]:
         yield suite
 
 
-def test_several_movers_that_are_killed_put_one_message_for_each_moment(movers: Suite) -> None:
+def test_killed_movers_put_one_message_for_each_time(movers: Suite) -> None:
     chance, found = Random(20), Counter[float]()
     names = ("mover", "mover two", "mover three")
     with Spool(movers.root, delivers=False) as spool:
@@ -183,7 +183,7 @@ def host(running: tuple[Suite, Path]) -> Iterator[Host]:  # noqa: F811
         yield host
 
 
-def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:
+def test_a_clock_that_is_set_forward_and_back_puts_no_message_twice(host: Host) -> None:
     wire, root = host.wire, host.suite.root
     schedule = b'{"cron": "*/10 * * * *", "queue": "q", "body": "x", "catch_up": "all"}'
     assert wire.ask("PUT", "/_schedules/s", {}, schedule).status == 201
@@ -193,7 +193,7 @@ def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:
         moments: list[float] = []
 
         def consume() -> int:
-            # The clock is right here: for a mover whose clock is ahead, a claim ends earlier.
+            # The clock is right here: a claim ends earlier for a mover whose clock is ahead.
             messages = queue.claim(100, visibility=4 * HOUR_S)
             moments.extend(message.created_at or 0.0 for message in messages)
             queue.ack(*messages)
@@ -201,7 +201,7 @@ def test_a_clock_that_is_set_forward_and_back(host: Host) -> None:
 
         eventually(lambda: consume() >= 6)
         host.set_clock(0)
-        host.set_clock(HOUR_S)  # it comes again: the moments are done
+        host.set_clock(HOUR_S)  # the clock comes here again: these times are done
         host.post("after")
         eventually(lambda: queue.find("after") is None or consume() >= 7)
         consume()

@@ -428,7 +428,9 @@ async def test_a_queue_of_others_is_refused_like_a_missing_one(
     assert (await claim(tenant, "two-a")).status == 401
 
 
-async def test_a_new_queue_of_others_wakes_nobody(guarded: Guarded, tenant: ClientSession) -> None:
+async def test_a_new_queue_of_others_wakes_no_waiter(
+    guarded: Guarded, tenant: ClientSession
+) -> None:
     headers = bearer(guarded.keys["two"])
     waiting = asyncio.create_task(claim(tenant, "*", wait=ARRIVAL_S, headers=headers))
     async with AsyncClient(guarded.suite.url, key=guarded.keys["admin"]) as admin:

@@ -1,4 +1,4 @@
-"""Those who wait for several queues: their places in line, wake-ups, hang-ups, keys."""
+"""Waits for several queues: order, wake-ups, hang-ups and keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUEUES = ("a", "b", "t-1")
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Inside]:
-    """A server with three queues; nothing is counted for anybody in the end."""
+    """A server with three queues; in the end no request is counted."""
     with Inside(root) as running:
         for queue in QUEUES:
             running.queue(queue)
@@ -47,7 +47,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def waits(server: Inside, stack: ExitStack, *asked: str, key: str = "") -> list[Wire]:
-    """Requests that wait, one behind the other: for several queues, or for one (``/a``)."""
+    """Waiting requests, in order: for several queues, or for one (``/a``)."""
     wires = []
     for queues in asked:
         wire = stack.enter_context(Wire(server.url))
@@ -66,7 +66,7 @@ def waiting(server: Inside) -> int:
 
 
 def came(server: Inside, *queues: str) -> None:
-    """A message comes into each of these queues, one after the other."""
+    """Put a message into each of these queues in turn."""
     for queue in queues:
         server.queue(queue, ready=[queue.encode()], are_kept=False)
 
@@ -80,9 +80,7 @@ def ask(server: Inside, target: str) -> Answer:
         return wire.ask("GET", target)
 
 
-def test_each_is_served_in_its_place_whichever_queue_it_waits_for(
-    server: Inside, stack: ExitStack
-) -> None:
+def test_waiters_are_served_in_order(server: Inside, stack: ExitStack) -> None:
     a, both, b, other, last = waits(server, stack, "/a", "a,b", "/b", "b:3,a", "t-*,b")
     for queue, wire in (("b", both), ("b", b), ("a", a), ("b", other), ("t-1", last)):
         came(server, queue)
@@ -91,15 +89,15 @@ def test_each_is_served_in_its_place_whichever_queue_it_waits_for(
 
 
 @pytest.mark.parametrize("queues", ["a,b", "b:1,a:9", "?", "*"])
-def test_a_wake_up_that_is_not_used_is_for_the_next(
+def test_an_unused_wake_up_goes_to_the_next_waiter(
     server: Inside, stack: ExitStack, queues: str
 ) -> None:
-    """Messages come into both queues at once; who waits for both takes one and leaves the other."""
+    """Messages come into both queues at once; the waiter for both takes one."""
     for _ in range(20):
         both, alone_a, alone_b = waits(server, stack, queues, "/a", "/b")
 
         def at_once() -> None:
-            # Before anybody who is woken claims.
+            # Before any woken waiter claims.
             came(server, "a", "b")
             server.spool.context.ready.refresh()
 
@@ -112,9 +110,9 @@ def test_a_wake_up_that_is_not_used_is_for_the_next(
         assert left.answer().body == first
 
 
-def test_one_that_is_woken_in_vain_keeps_its_place(server: Inside, stack: ExitStack) -> None:
+def test_a_waiter_that_is_woken_in_vain_keeps_its_place(server: Inside, stack: ExitStack) -> None:
     both, b = waits(server, stack, "a,b", "/b")
-    server.call(server.service.receiver.waiters.wake, "a", 1)  # for what others took
+    server.call(server.service.receiver.waiters.wake, "a", 1)  # for a message that another took
     eventually(lambda: waiting(server) == 2)
     came(server, "b")
     assert both.answer().body == b"b"
@@ -122,7 +120,9 @@ def test_one_that_is_woken_in_vain_keeps_its_place(server: Inside, stack: ExitSt
     assert b.answer().body == b"b"
 
 
-def test_a_wake_up_of_one_who_has_hung_up_is_for_the_next(server: Inside, stack: ExitStack) -> None:
+def test_the_wake_up_of_a_closed_connection_goes_to_the_next_waiter(
+    server: Inside, stack: ExitStack
+) -> None:
     gone, b = waits(server, stack, "a,b", "/b")
     gone.close()
     eventually(lambda: waiting(server) == 1)
@@ -132,13 +132,13 @@ def test_a_wake_up_of_one_who_has_hung_up_is_for_the_next(server: Inside, stack:
 
 
 @pytest.mark.parametrize("queues", ["a,b", "a:2,t-*,b:7", "*"])
-def test_hang_ups_at_the_moment_of_arrivals_lose_nothing(server: Inside, queues: str) -> None:
+def test_concurrent_hang_ups_and_arrivals_lose_nothing(server: Inside, queues: str) -> None:
     chance = Random(queues)
     for _ in range(40):
         with ExitStack() as stack:
             first, second, behind = waits(server, stack, queues, queues, "/b")
             came(server, chance.choice(QUEUES[:2]))
-            chance.choice((first, second)).close()  # before it has got it, or behind that
+            chance.choice((first, second)).close()  # before or after it has got the message
             came(server, "b", "b")
             assert behind.answer().body == b"b"
         eventually(lambda: not server.server._open.number)
@@ -146,21 +146,21 @@ def test_hang_ups_at_the_moment_of_arrivals_lose_nothing(server: Inside, queues:
             pass
 
 
-def test_a_hang_up_before_the_queues_are_found(server: Inside) -> None:
+def test_a_hang_up_before_the_queues_are_listed(server: Inside) -> None:
     for _ in range(20):
         came(server, "b")
         with Wire(server.url) as wire:
             wire.request("GET", "/_claim?queues=*&wait=20")
         eventually(lambda: not server.server._open.number)
         assert waiting(server) == 0
-    # Nothing is claimed but by those that had their answers before they hung up.
+    # Only requests that were answered before the hang-up have claimed.
     left = 0
     while ask(server, "/_claim?queues=b&visibility=600").status == 200:
         left += 1
     assert left > 0
 
 
-def test_a_queue_that_comes_is_waited_for(server: Inside, stack: ExitStack) -> None:
+def test_a_pattern_waits_for_new_queues(server: Inside, stack: ExitStack) -> None:
     every, others = waits(server, stack, "t-*", "u-*")
     server.queue("u-1")
     eventually(lambda: waiting(server) == 2 and "u-1" in server.service.receiver.waiters.queues())
@@ -171,7 +171,7 @@ def test_a_queue_that_comes_is_waited_for(server: Inside, stack: ExitStack) -> N
     assert several.answer().body == b"none-1"
 
 
-def test_a_queue_that_goes_is_an_error_if_it_was_named(server: Inside, stack: ExitStack) -> None:
+def test_a_deleted_queue_is_an_error_if_it_was_named(server: Inside, stack: ExitStack) -> None:
     named, pattern = waits(server, stack, "a,b", "?")
     (server.root / "queues/b").rmdir()
     answer = named.answer()
@@ -181,7 +181,7 @@ def test_a_queue_that_goes_is_an_error_if_it_was_named(server: Inside, stack: Ex
     assert pattern.answer().body == b"a"
 
 
-def test_one_counts_once_however_many_queues_it_waits_for(root: Path, tmp_path: Path) -> None:
+def test_a_waiter_counts_once_for_its_key(root: Path, tmp_path: Path) -> None:
     file, others = tmp_path / "keys", tmp_path / "others"
     key = add_key(file, "one", "--receive=*")
     add_key(others, "two", "--receive=*")
@@ -198,7 +198,7 @@ def test_one_counts_once_however_many_queues_it_waits_for(root: Path, tmp_path: 
         eventually(server.holds_nothing)
 
 
-def test_a_paused_queue_that_opens_wakes(server: Inside, stack: ExitStack) -> None:
+def test_a_resumed_queue_wakes_a_waiter(server: Inside, stack: ExitStack) -> None:
     server.spool.queue("a").configure(paused=True)
     came(server, "a")
     [both] = waits(server, stack, "a,b")
@@ -206,15 +206,15 @@ def test_a_paused_queue_that_opens_wakes(server: Inside, stack: ExitStack) -> No
     assert both.answer().body == b"a"
 
 
-def test_an_arrival_while_a_thread_claims_is_noticed(
+def test_a_message_that_arrives_during_a_claim_in_a_thread_is_noticed(
     server: Inside, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wakes nobody: the request that claims nothing does not wait yet."""
+    """It wakes no waiter: the claiming request does not wait yet."""
     claimed, may_end = threading.Event(), threading.Event()
 
     def slow(*of: Any) -> Steps[Prepared[list[Message]]]:
         prepared = yield from claim_several_in(*of)
-        yield  # the rest is done in a thread
+        yield  # the claim goes on in a thread
         claimed.set()
         assert may_end.wait(PATIENCE_S)
         return prepared
@@ -230,16 +230,16 @@ def test_an_arrival_while_a_thread_claims_is_noticed(
     assert not wire.is_readable()
 
 
-def test_a_group_that_opens_while_a_thread_claims_is_noticed(
+def test_a_group_that_is_freed_during_a_claim_in_a_thread_is_noticed(
     server: Inside, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are no more messages than before, but one of them is kept back no longer."""
+    """The number of messages is the same, but one is no longer blocked."""
     claimed, may_end = threading.Event(), threading.Event()
 
     def slow(*of: Any) -> Steps[Prepared[list[Message]]]:
         prepared = yield from claim_several_in(*of)
         if not may_end.is_set():
-            yield  # the rest is done in a thread
+            yield  # the claim goes on in a thread
             claimed.set()
             assert may_end.wait(PATIENCE_S)
         return prepared
@@ -263,10 +263,10 @@ def test_a_group_that_opens_while_a_thread_claims_is_noticed(
     may_end.set()
     started = time.monotonic()
     assert wire.answer().body == b"second"
-    assert time.monotonic() - started < 10  # and not at the end of its wait
+    assert time.monotonic() - started < 10  # rather than at the end of its wait
 
 
-def test_many_who_wait_for_many_queues(server: Inside, stack: ExitStack) -> None:
+def test_many_waiters_for_many_queues(server: Inside, stack: ExitStack) -> None:
     for number in range(100):
         server.queue(f"m-{number}")
     wires = waits(server, stack, *["m-*"] * 40)
@@ -275,7 +275,7 @@ def test_many_who_wait_for_many_queues(server: Inside, stack: ExitStack) -> None
     assert (waiting(server), server.service.receiver.waiters.queues()) == (0, [])
 
 
-def test_claims_at_one_time_share_a_listing_that_began_when_they_had_come(
+def test_concurrent_claims_share_a_listing(
     server: Inside, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_listed, may_end, listings = threading.Event(), threading.Event(), []

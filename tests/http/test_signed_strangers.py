@@ -1,8 +1,8 @@
-"""Requests of Amazon's clients that are signed, by strangers: as `test_strangers`, by signature.
+"""Signed requests of strangers, as `test_strangers` with signatures.
 
-The body of whom no key knows, or whose key may do nothing, is not read. A signature covers the
-body, so one that is wrong, or lacks a right on what the body names, is refused behind it: then
-nothing of it is stored, and nothing kept.
+The body is not read if the key is unknown or has no rights. A signature covers the
+body, so a wrong one, or one that lacks a right on what the body names, is refused after it:
+nothing is stored or kept.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from botocore.awsrequest import AWSRequest  # isort: skip
 from botocore.credentials import Credentials  # isort: skip
 
 UNKNOWN = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
-# Of a topic that is not there, or an action of who asks alone, a key may be told.
+# A key may learn that a topic is missing, and may do actions on itself.
 NAMES = ("*", "topics/*", "logs/*", "logs/*/*")
 HARMLESS = ("GetCallerIdentity", "ListQueues", "ListTopics", "ListSubscriptions", "Unsubscribe")
 
 
 class Signing(NamedTuple):
-    """A server with keys that sign, and whose they are by name."""
+    """A server with keys that sign, by names."""
 
     served: Served
     spool: Spool
@@ -68,7 +68,7 @@ async def signing(root: Path, tmp_path: Path) -> AsyncIterator[Signing]:
 
 
 def signed(head: str, body: bytes, by: Credentials, *, late_s: float = 0.0) -> str:
-    """A head with the signature of someone, made by Amazon's own library."""
+    """A head with a signature, made by Amazon's library."""
     first, *lines = head.rstrip("\r\n").split("\r\n")
     method, target, _ = first.split(" ")
     given = dict(line.split(": ", 1) for line in lines if not line.startswith("Authorization"))
@@ -84,7 +84,7 @@ def signed(head: str, body: bytes, by: Credentials, *, late_s: float = 0.0) -> s
 
 
 def heads(served: Served, length: int) -> Iterator[tuple[str, str]]:
-    """Of every action, in either protocol, at each place."""
+    """Heads of every action in both protocols and at each path."""
     length_line = f"Content-Length: {length}\r\n"
     for version, action in served.actions():
         if version == SQS:
@@ -98,7 +98,7 @@ def heads(served: Served, length: int) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("who", ["unknown", "idle", "late"])
-async def test_no_body_of_a_stranger_who_signs_is_read(
+async def test_no_body_is_read_before_the_signer_is_known(
     signing: Signing, who: str, length: int
 ) -> None:
     served, asked = signing.served, 0
@@ -113,7 +113,7 @@ async def test_no_body_of_a_stranger_who_signs_is_read(
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All that the spool has."""
+    """All files of the spool."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for top in ("new", "queues", "delay", "topics", "moves", "remove")
@@ -123,10 +123,10 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("who", ["forged", "changed", "other"])
-async def test_who_signs_wrongly_or_has_no_right_changes_nothing(
+async def test_a_wrong_signature_or_a_missing_right_changes_nothing(
     signing: Signing, who: str
 ) -> None:
-    """With the bodies of all actions, each of which a key with all rights may do."""
+    """With the bodies of all actions, which a key with all rights can do."""
     served, root = signing.served, signing.spool.tree.root
     by = signing.keys["other" if who == "other" else "all"]
     if who == "forged":
@@ -147,8 +147,8 @@ async def test_who_signs_wrongly_or_has_no_right_changes_nothing(
     await eventually_on_loop(lambda: served.server.service.admission.memory == 0)
 
 
-async def test_who_signs_rightly_is_let_in(signing: Signing) -> None:
-    """So that the others are not refused for some other reason."""
+async def test_a_correct_signature_is_accepted(signing: Signing) -> None:
+    """So the others are not refused for another reason."""
     body = json.dumps({"QueueUrl": "http://x/000000000000/bbb-q", "MessageBody": "told"}).encode()
     head = "POST / HTTP/1.1\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
     head += f"Content-Length: {len(body)}\r\n"

@@ -1,4 +1,4 @@
-"""Stopping: open requests are answered, nothing new is taken, and a second signal ends at once."""
+"""Stops: open requests are answered, new ones refused, and a second signal ends at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.http.helpers import Wire
 
 @contextlib.contextmanager
 def suite_of(root: Path, *options: str) -> Iterator[Suite]:
-    """A suite of its own for a test that stops it, with the queue ``q``."""
+    """A new suite with the queue ``q``, which the test stops."""
     with Suite(root, mq_options=options) as suite:
         with Wire(suite.url) as wire:
             wire.ask("PUT", "/q")
@@ -25,7 +25,7 @@ def suite_of(root: Path, *options: str) -> Iterator[Suite]:
 
 
 def waiting_fetch(suite: Suite, *, queue: str = "q") -> Wire:
-    """A fetch that the server has begun to let wait."""
+    """A waiting fetch."""
     wire = Wire(suite.url)
     wire.request("GET", f"/{queue}/messages?wait=20")
     with Wire(suite.url) as other:
@@ -34,7 +34,7 @@ def waiting_fetch(suite: Suite, *, queue: str = "q") -> Wire:
 
 
 def stopping(suite: Suite) -> None:
-    """Ask mq to stop, and return when it has begun to."""
+    """Let mq stop, and return when it has begun to."""
     suite["mq"].signal(signal.SIGTERM)
     eventually(lambda: any(e["event"] == "stopping" for e in suite.logs("mq")))
 
@@ -55,7 +55,7 @@ def test_every_program_ends_on_a_signal(suite: Suite, name: str, number: signal.
     suite.restart(name)
 
 
-def test_who_waits_is_answered(root: Path) -> None:
+def test_waiting_requests_are_answered(root: Path) -> None:
     with suite_of(root) as suite:
         waiting = [waiting_fetch(suite) for _ in range(3)]
         started = time.monotonic()
@@ -66,7 +66,7 @@ def test_who_waits_is_answered(root: Path) -> None:
         assert [a.headers["Connection"] for a in answers] == ["close"] * 3
 
 
-def test_no_new_connection_is_taken(root: Path) -> None:
+def test_no_new_connection_is_accepted(root: Path) -> None:
     with suite_of(root) as suite:
         with Wire(suite.url) as half:
             half.request("POST", "/q/messages", {"Content-Length": "5"})
@@ -89,10 +89,10 @@ def is_refused(suite: Suite) -> bool:
     return False
 
 
-def test_a_post_on_a_kept_connection_is_answered_and_ends_it(root: Path) -> None:
+def test_a_post_on_a_kept_connection_is_the_last_one(root: Path) -> None:
     with suite_of(root) as suite, Wire(suite.url) as half, Wire(suite.url) as kept:
         half.request("POST", "/q/messages", {"Content-Length": "1"})
-        # A request that was sent before the signal, and is read after it.
+        # A request that is sent before the signal and read after it.
         kept.send("POST /q/messages HTTP/1.1\r\nHost: localhost\r\n")
         with Wire(suite.url) as other:
             other.ask("GET", "/")
@@ -106,7 +106,7 @@ def test_a_post_on_a_kept_connection_is_answered_and_ends_it(root: Path) -> None
         assert [a.headers["Connection"] for a in answers] == ["close", "close"]
 
 
-def test_a_stalled_upload_does_not_hold_the_stop_up(root: Path) -> None:
+def test_a_stalled_upload_does_not_delay_the_stop(root: Path) -> None:
     with suite_of(root, "--shutdown-timeout=0.5") as suite, Wire(suite.url) as stalled:
         stalled.request("POST", "/q/messages", {"Content-Length": "5"})
         stalled.send(b"12")
@@ -130,7 +130,7 @@ def test_a_second_signal_ends_at_once(root: Path) -> None:
 
 
 def test_posts_during_a_stop_are_stored_or_refused(root: Path) -> None:
-    """Whoever was told 201 finds the message, and nobody else's is there twice."""
+    """A message with answer 201 is stored, and no message is stored twice."""
     with suite_of(root) as suite:
         told: list[str] = []
         unknown: list[str] = []
@@ -166,7 +166,7 @@ def test_posts_during_a_stop_are_stored_or_refused(root: Path) -> None:
         assert len(told) >= 8 * 5
 
 
-def test_a_hangup_reads_the_configuration_and_the_folders_again(root: Path) -> None:
+def test_sighup_reloads_the_configuration(root: Path) -> None:
     with suite_of(root) as suite:
         config = root.parent / "fsmq.toml"
         config.write_text('log-level = "info"\n')
@@ -188,7 +188,7 @@ def test_a_hangup_reads_the_configuration_and_the_folders_again(root: Path) -> N
         assert suite["mq"].is_running()
 
 
-def test_a_hangup_with_a_broken_configuration_changes_nothing(root: Path) -> None:
+def test_sighup_with_a_broken_configuration_changes_nothing(root: Path) -> None:
     with suite_of(root) as suite:
         config = root.parent / "fsmq.toml"
         config.write_text("")

@@ -1,7 +1,7 @@
-"""Nobody's body is read before it is known that they may do anything, in any route of any dialect.
+"""No route of any dialect reads a body before it knows that the key has a right.
 
-A stranger sends the head of a request and not one byte of its body. Who is refused before the body
-is read has an answer at once; else the server would wait for the body, for longer than any test.
+A stranger sends a head and not one byte of the body. If it is refused before the body
+is read, the answer comes at once; else the server waits for longer than any test.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tests.http.keyfile import add_key
 from tests.http.served import SQS, Answer, Route, Served
 
 NAMES = {"schedule": "s", "offset": "0", "number": "1", "zone": "z"}
-# What says who sends it, to each dialect; the key comes in its place.
+# The credentials of each dialect, with a place for the key.
 KEY = {"emodb": "X-BV-API-Key: {}\r\nContent-Type: application/json\r\n"}
 BEARER = "Authorization: Bearer {}\r\n"
 SIGNED = "Authorization: AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/sqs/aws4_request\r\n"
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
-# What the fast path would leave in any case, and what it could take.
+# For aiohttp, and for the fast path.
 LENGTHS = (100_000, 100)
 UNKNOWN = "fsmq_" + "x" * 43
 
 
 @pytest.fixture
 async def served(root: Path, tmp_path: Path) -> AsyncIterator[tuple[Served, str]]:
-    """A server of a spool with a queue, and a key that has a right on another one."""
+    """A server with a queue, and a key that has a right on another one."""
     file = tmp_path / "keys.toml"
     elsewhere = add_key(file, "elsewhere", "--send=elsewhere")
     add_key(file, "idle", "--send=x", existing="a-key-without-any-right")
@@ -53,7 +53,7 @@ def target(route: Route) -> str:
 
 
 def heads(served: Served, length: int) -> list[tuple[str, str]]:
-    """The heads of all requests that need a right; in the place of a key stands {}."""
+    """The heads of all requests that need a right, with {} for the key."""
     length_line = f"Content-Length: {length}\r\n"
     found = []
     for route in served.routes():
@@ -85,7 +85,7 @@ async def refused(served: Served, name: str, head: str) -> Answer:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("key", ["", UNKNOWN, "a-key-without-any-right"])
-async def test_no_body_of_a_stranger_is_read(
+async def test_no_body_is_read_without_a_known_key(
     served: tuple[Served, str], key: str, length: int
 ) -> None:
     server, _ = served
@@ -97,7 +97,7 @@ async def test_no_body_of_a_stranger_is_read(
         assert not server.has_waited, name
 
 
-async def test_no_body_is_read_for_what_the_path_names_and_a_key_may_not(
+async def test_no_body_is_read_without_a_right_on_the_names_in_the_path(
     served: tuple[Served, str],
 ) -> None:
     server, elsewhere = served
@@ -113,9 +113,7 @@ async def test_no_body_is_read_for_what_the_path_names_and_a_key_may_not(
     assert asked > 100
 
 
-async def test_a_form_is_as_large_as_a_batch_of_the_largest_messages_needs(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_the_size_limit_of_forms_allows_the_largest_batch(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     key = add_key(file, "sender", "--send=q")
     signed = SIGNED.replace("{}", key)
@@ -144,7 +142,7 @@ async def test_a_form_is_as_large_as_a_batch_of_the_largest_messages_needs(
         assert [len(one.body) for one in stored] == [share] * 4
 
 
-def test_a_route_says_what_it_needs_or_is_for_everybody() -> None:
+def test_a_route_names_its_rights_or_is_open() -> None:
     async def handler(call: Call) -> Response:
         raise AssertionError("nobody gets here")
 
@@ -158,13 +156,15 @@ def test_a_route_says_what_it_needs_or_is_for_everybody() -> None:
     assert not router.routes()
 
 
-def test_a_body_is_read_in_one_module_alone() -> None:
+def test_bodies_are_read_in_one_module() -> None:
     reads = re.compile(r"content\.read|request\.(?:read|post|text|json|multipart)\(")
     modules = (HOME / "fsmq" / "http").rglob("*.py")
     assert [one.stem for one in modules if reads.search(one.read_text())] == ["body_reader"]
 
 
-async def test_a_call_gives_no_body_before_it_is_let_in(served: tuple[Served, str]) -> None:
+async def test_a_call_refuses_to_read_a_body_before_rights_are_checked(
+    served: tuple[Served, str],
+) -> None:
     server, elsewhere = served
     native = server.server._native
     tried: list[str] = []

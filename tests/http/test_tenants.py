@@ -1,9 +1,9 @@
-"""A key learns nothing of what is not its own: not by one byte, in any operation of any dialect.
+"""No operation of any dialect tells a key anything about other tenants.
 
 The key of tenant a asks two servers the same. One spool has what tenant b has, too, and ties
-between both: dead letters, subscriptions, moves, channels, schedules. In the other one all that is
-b's has been deleted. Every answer is the same, but for what is random or a time; and nothing of b's
-changes.
+between both: dead letters, subscriptions, moves, channels, schedules. In the other one everything
+of b has been deleted. Every answer is the same, except for random values and times; and nothing of
+b changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.http.inside import alike
 from tests.http.keyfile import add_key
 from tests.http.served import SNS, SQS, Answer, Route, Served
 
-# Of a route with several names each of the first is combined with each of the others.
+# In a route with several names, each first one is combined with each other one.
 OF_B = {
     "queue": ["bbb-q"],
     "topic": ["bbb-t"],
@@ -56,7 +56,7 @@ OF_A = {
     "channel": ["aaa-c", "bbb-c"],
     "schedule": ["aaa-s"],
 }
-# What a route is asked beside its path; of those without an entry nothing.
+# Queries and bodies by route.
 QUERIES = {
     "POST /{queue}/move": ["to=aaa-q", "to=bbb-q", "to=bbb-q&rate=1"],
     "POST /{queue}/redrive": ["", "to=aaa-q", "to=bbb-q"],
@@ -140,7 +140,7 @@ FORMS = {
     ]
     + [{"do": "define", "name": "aaa-new", **CRON}],
 }
-# A claim of what is its own changes counts that others are told, sooner or later.
+# A claim changes counts that other requests show, sooner or later.
 CLAIMS = (
     "GET /{queue}/messages",
     "GET /_logs/{log}/channels/{channel}/messages",
@@ -148,9 +148,9 @@ CLAIMS = (
     "GET /dedupq/1/{queue}/poll",
     "GET /queues/{queue}/messages/{number}",
 )
-# Where there is one of each name, who takes a name learns that it is taken.
+# Where names are unique, a taken name is refused.
 TAKEN = "PUT /_schedules/{schedule}"
-# What is another each time: the age of what waits; and what hosts and programs say of themselves.
+# Parts that vary: ages, and reports of hosts and programs.
 FIGURES = {
     "/_metrics": re.compile(r"(?<=_seconds)(\{.*\}) .*"),
     "/_cluster": re.compile(r'(": )(?:AGE|[0-9])[0-9.e+-]*'),
@@ -227,11 +227,7 @@ SNS_ACTIONS: dict[str, list[dict[str, Any]]] = {
     "SetTopicAttributes": [{**_OF_TOPIC[0], "AttributeName": "DisplayName", "AttributeValue": "x"}],
     "Subscribe": [{**one, **_TO_B} for one in _OF_TOPIC],
     "TagResource": [
-        {
-            "ResourceArn": f"{_TOPIC}bbb-t",
-            "Tags.member.1.Key": "a",
-            "Tags.member.1.Value": "b",
-        }
+        {"ResourceArn": f"{_TOPIC}bbb-t", "Tags.member.1.Key": "a", "Tags.member.1.Value": "b"}
     ],
     "Unsubscribe": [{}],
     "UntagResource": [{"ResourceArn": f"{_TOPIC}bbb-t", "TagKeys.member.1": "a"}],
@@ -261,12 +257,12 @@ _LENGTH = re.compile(r"(?m)^Content-Length: .*\n?")
 
 
 class World(NamedTuple):
-    """What a spool has whose names are random: moves that name a queue of b's, by what they do."""
+    """The random names of a spool: the moves with a queue of b, by purpose."""
 
     refs: dict[str, str]
 
     def alike(self, text: str) -> str:
-        """A text without what is another in each world."""
+        """A text without the parts that differ in each world."""
         for name, ref in self.refs.items():
             for is_dedup in (False, True):
                 text = text.replace(references.encode(ref, is_dedup), f"EMO-{name}")
@@ -278,7 +274,7 @@ class World(NamedTuple):
 
 
 def bury(spool: Spool, source: str, name: str) -> None:
-    """Let a message die in a queue, and go to a's dead letters."""
+    """Let a message of a queue become a dead letter of a."""
     queue = spool.queue(source, create=True)
     queue.configure(max_deliveries=9, dead_letter_queue="aaa-dead")
     queue.put(b"dead", id=name, attributes={"sqs.queue": source} if name == _OF_SQS else {})
@@ -300,7 +296,7 @@ def _tick(spool: Spool, schedule: str, queue: str) -> None:
 
 
 def make(spool: Spool) -> World:
-    """What both tenants have, and their ties."""
+    """Create what both tenants have, and their ties."""
     for tenant in ("aaa", "bbb"):
         queue = f"{tenant}-q"
         spool.create_queue(queue, index=True)
@@ -337,7 +333,7 @@ def make(spool: Spool) -> World:
 
 
 def forget(spool: Spool, world: World) -> None:
-    """Take all away that is b's."""
+    """Delete everything of b."""
     for topic in ("aaa-t", "bbb-t"):
         for subscriber in ("bbb-q", "logs/bbb-l"):
             spool.unsubscribe(topic, subscriber)
@@ -354,7 +350,7 @@ def forget(spool: Spool, world: World) -> None:
 
 
 def of_b(root: Path) -> dict[str, bytes]:
-    """All files of what is b's, but for those that only look."""
+    """All files of b, except for reports."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -363,7 +359,7 @@ def of_b(root: Path) -> dict[str, bytes]:
 
 
 class Asked(NamedTuple):
-    """A request, by the name that it has in both worlds, and of which route it is."""
+    """A request, with its name in both worlds and its route."""
 
     name: str
     route: str
@@ -372,7 +368,7 @@ class Asked(NamedTuple):
 
 
 def requests(served: Served, world: World, key: str) -> Iterator[Asked]:
-    """Every operation, at what is b's, and at what is a's and tied to it."""
+    """Every operation, on objects of b and on objects of a that are tied to them."""
     for route in served.routes():
         if route.open:
             continue
@@ -390,7 +386,7 @@ def requests(served: Served, world: World, key: str) -> Iterator[Asked]:
 
 
 def requests_of_actions(served: Served, key: str = "") -> Iterator[Asked]:
-    """Every action of Amazon's but one, at what is b's."""
+    """Every action of Amazon's but one, on objects of b."""
     for version, action in served.actions():
         if action != "CancelMessageMoveTask":
             yield from _of_action(version, action, key)
@@ -498,14 +494,14 @@ _SUBSCRIPTIONS = [_subscription(topic, "bbb-q") for topic in ("aaa-t", "bbb-t")]
 
 
 def keys_of_a(file: Path) -> str:
-    """A key with all rights on what is a's."""
+    """A key with all rights on a's names."""
     names = ("aaa*", "topics/aaa*", "logs/aaa*", "logs/aaa*/aaa*")
     rights = ("send", "look", "receive", "admin")
     return add_key(file, "a", *(f"--{right}={name}" for right in rights for name in names))
 
 
 async def ask_all(folder: Path, *, forgets: bool) -> dict[str, tuple[str, Answer]]:
-    """The answers to all requests, by their names; and that nothing of b's has changed."""
+    """The answers to all requests, by name; nothing of b may have changed."""
     folder.mkdir()
     root, file = folder / "root", folder / "keys.toml"
     key = keys_of_a(file)
@@ -551,7 +547,7 @@ async def ask_all(folder: Path, *, forgets: bool) -> dict[str, tuple[str, Answer
 
 
 def last_requests(key: str) -> Iterator[Asked]:
-    """What is rightful, and reaches what is b's, or would."""
+    """Permitted requests that affect b, or would."""
     routes = [Route("native", "POST", "/_topics/aaa-t/messages", False)]
     routes += [Route("dynamiq", "PUT", "/topics/aaa-t/message", False)]
     for route in routes:
@@ -580,7 +576,7 @@ def _of_last(
     yield Asked(f"last {route} {body.decode()}", route.pattern, head, body)
 
 
-async def test_no_byte_tells_what_another_tenant_has(
+async def test_answers_do_not_depend_on_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview_pages, "PATIENCE_S", 60.0)  # however busy the machine is
@@ -591,7 +587,7 @@ async def test_no_byte_tells_what_another_tenant_has(
     differ = []
     for name, (route, answer) in with_b.items():
         other = without[name][1]
-        # What is told twice the same may still be a name: that of a queue that is gone, say.
+        # Equal answers can still contain a name, as that of a deleted queue.
         assert {*_NAME.findall(answer.body.decode())} <= {*_NAME.findall(name)}, (name, answer)
         path = route.partition(" ")[2]
         if path in FIGURES:
@@ -614,7 +610,7 @@ def _differences(one: Answer, other: Answer) -> Iterator[str]:
     return unified_diff(*texts, "with b", "without", n=0, lineterm="")
 
 
-async def test_what_does_not_take_a_message_is_not_named(tmp_path: Path) -> None:
+async def test_a_hidden_queue_that_refuses_a_publish_is_not_named(tmp_path: Path) -> None:
     root, file = tmp_path / "root", tmp_path / "keys.toml"
     key = keys_of_a(file)
     with Spool(root, sync="none") as spool:
@@ -639,7 +635,7 @@ async def test_what_does_not_take_a_message_is_not_named(tmp_path: Path) -> None
             assert asked == 4
 
 
-async def test_who_takes_the_name_of_a_hidden_schedule_learns_that_alone(tmp_path: Path) -> None:
+async def test_a_taken_name_of_a_hidden_schedule_is_refused(tmp_path: Path) -> None:
     root, file = tmp_path / "root", tmp_path / "keys.toml"
     key = keys_of_a(file)
     with Spool(root, sync="none") as spool:

@@ -1,4 +1,4 @@
-"""Threads beside the loop: who asks for the same at the same time has it done once."""
+"""Calls in threads: concurrent equal calls are made once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def threads() -> Iterator[Threads]:
 
 
 class Listing:
-    """What takes long: it gives how often it has begun."""
+    """A slow call, which returns how often it was made."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -33,7 +33,7 @@ class Listing:
         return number
 
 
-async def test_it_runs_once_for_all_who_ask_meanwhile(threads: Threads) -> None:
+async def test_concurrent_callers_share_one_call(threads: Threads) -> None:
     listing = Listing()
     asking = [asyncio.create_task(threads.share(listing)) for _ in range(5)]
     await asyncio.sleep(0)
@@ -42,8 +42,8 @@ async def test_it_runs_once_for_all_who_ask_meanwhile(threads: Threads) -> None:
     assert await threads.share(listing) == 2
 
 
-async def test_what_is_over_is_given_to_nobody(threads: Threads) -> None:
-    """Else who asks until there is something new would never let the loop have its turn."""
+async def test_a_finished_call_is_not_shared(threads: Threads) -> None:
+    """Else a caller that repeats until something changes would block the loop."""
     listing = Listing()
     first = asyncio.create_task(threads.share(listing))
     await asyncio.sleep(0)

@@ -258,7 +258,7 @@ def test_a_new_certificate_without_a_restart(secured: Suite, name: str | None) -
         assert waiting.answer().body == b"still here"
 
 
-def test_a_certificate_without_its_key_changes_nothing(secured: Suite) -> None:
+def test_a_bad_certificate_or_key_changes_nothing(secured: Suite) -> None:
     folder = secured.root.parent
     good = {path: path.read_bytes() for path in (folder / "live.crt", folder / "live.key")}
     other, _ = make(folder, "other")

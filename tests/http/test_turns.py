@@ -1,4 +1,4 @@
-"""Turns: what many ask for is done in order, and the loop goes on in between."""
+"""Turns: long work is done in order, and the loop goes on in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_short_work_is_done_at_once() -> None:
     assert done == [1]
 
 
-async def test_others_have_their_turn_between_what_takes_long_and_the_order_stays() -> None:
+async def test_long_work_yields_and_keeps_its_order() -> None:
     turns, seen = LoopTurns(), []
 
     def work(number: int) -> None:
@@ -38,7 +38,7 @@ async def test_others_have_their_turn_between_what_takes_long_and_the_order_stay
         assert seen == list(range(others + 1))
 
 
-async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
+async def test_later_work_waits_behind_earlier_work() -> None:
     turns, seen = LoopTurns(), []
     turns.do(lambda: _busy(0.006))
     turns.do(lambda: (seen.append("first"), turns.do(lambda: seen.append("third"))))
@@ -48,7 +48,7 @@ async def test_what_is_asked_for_later_waits_behind_what_waits() -> None:
     assert seen == ["first", "second", "third"]
 
 
-async def test_steps_are_done_one_by_one_and_others_come_in_between() -> None:
+async def test_other_work_runs_between_steps() -> None:
     turns, seen = LoopTurns(), []
 
     def steps() -> Iterator[None]:
@@ -65,7 +65,7 @@ async def test_steps_are_done_one_by_one_and_others_come_in_between() -> None:
     assert seen == [0, 1, "other", 2, 3]
 
 
-async def test_what_fails_keeps_nobody_from_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_work_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     turns, seen = LoopTurns(), []
     turns.do(lambda: _busy(0.006))
     turns.do(lambda: 1 / 0)

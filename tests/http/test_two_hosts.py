@@ -1,4 +1,4 @@
-"""Two suites on one tree, as two hosts have it on a shared filesystem: topics, settings, shares."""
+"""Two suites on one tree, like two hosts on a shared filesystem: topics, settings, shares."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
+from aiohttp import ClientSession
 
 from tests.harness.suite import Suite, eventually
 from tests.http.emodb.helpers import SUCCESS, Emo, payloads
@@ -66,12 +66,14 @@ def test_topics_and_settings_hold_on_both(hosts: tuple[Host, Host]) -> None:
     assert "q3" not in one.ask("PUT", "/v1/topics/news/message", body=b"x").json
 
 
-async def test_equal_messages_of_both_are_one_in_a_dedup_queue(hosts: tuple[Host, Host]) -> None:
-    """The same JSON by both at once, single and in batches that cross; then both poll."""
+async def test_equal_messages_from_both_hosts_are_stored_once_in_a_dedup_queue(
+    hosts: tuple[Host, Host],
+) -> None:
+    """Both send the same JSON at once, single and in overlapping batches; then both poll."""
     one, other = hosts
     async with (
-        aiohttp.ClientSession(one.suite.url) as to_one,
-        aiohttp.ClientSession(other.suite.url) as to_other,
+        ClientSession(one.suite.url) as to_one,
+        ClientSession(other.suite.url) as to_other,
     ):
         both = [
             Emo(to_one, one.suite, "dedupq", "twice"),
@@ -97,10 +99,12 @@ async def test_equal_messages_of_both_are_one_in_a_dedup_queue(hosts: tuple[Host
         assert sorted(got) == everything
 
 
-def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host, Host]) -> None:
+def test_each_host_has_its_share_and_takes_over_that_of_a_dead_one(
+    hosts: tuple[Host, Host],
+) -> None:
     one, other = hosts
     half = 2**62
-    # Each host looks who lives every 5 s.
+    # Each host checks every 5 s who is alive.
     eventually(lambda: one.range() == (0, half - 1) and other.range() == (half, TOP))
     told = [f"Member: {name} 127.0.0.1" for name in ("one", "other")]
     assert one.members() == other.members() == told
@@ -110,7 +114,7 @@ def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host,
     for host in hosts:
         assert host.wire.ask("GET", "/v1/queues/shared").json["partitions"] == 6
 
-    # Neither delivers what the other did.
+    # No message is delivered by both.
     total = 60
     for n in range(total):
         assert one.wire.ask("POST", f"/shared/messages?id=m{n}").status == 201
@@ -131,9 +135,9 @@ def test_each_prefers_its_share_and_a_dead_ones_is_taken_over(hosts: tuple[Host,
     assert one.wire.ask("GET", "/v1/queues/shared").json["partitions"] == 6
 
 
-def test_a_host_tells_the_metrics_of_its_own_processes(hosts: tuple[Host, Host]) -> None:
+def test_a_host_shows_the_metrics_of_its_own_processes(hosts: tuple[Host, Host]) -> None:
     one = hosts[0]
-    # But for the draft of a report that is being replaced.
+    # Except for reports that are being replaced.
     names = {path.name.split(":")[0] for path in (one.suite.root / "metrics").glob("[!.]*")}
     assert names == {"one", "other"}
     lines = one.wire.ask("GET", "/_metrics").body.decode().splitlines()

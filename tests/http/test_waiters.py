@@ -1,4 +1,4 @@
-"""Lines of those who wait: each has one place in the lines of all its queues."""
+"""Waiters have one place in the lines of all their queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_S = 60.0
 
 
 class Names:
-    """The queues whose names begin with something; how often it was asked."""
+    """The queues with a prefix, with a count of calls."""
 
     def __init__(self, start: str) -> None:
         self.alike: Hashable = start
@@ -30,7 +30,7 @@ class Names:
 
 
 class Waiting:
-    """What became of those who wait, by their names."""
+    """The results of waiters, by name."""
 
     def __init__(self, limit: int = 100) -> None:
         self.waiters = Waiters(limit, LoopTurns())
@@ -46,7 +46,7 @@ class Waiting:
         )
 
 
-async def test_the_first_arrival_takes_it_out_of_all_lines() -> None:
+async def test_a_woken_waiter_leaves_all_lines() -> None:
     of = Waiting()
     of.enter("both", "a", "b")
     of.enter("b", "b")
@@ -58,7 +58,7 @@ async def test_the_first_arrival_takes_it_out_of_all_lines() -> None:
     assert (len(of.waiters), of.waiters.queues()) == (0, [])
 
 
-async def test_it_has_its_place_in_each_line() -> None:
+async def test_a_waiter_has_one_place_in_all_lines() -> None:
     of = Waiting()
     of.enter("first", "b")
     of.enter("both", "a", "b")
@@ -67,7 +67,7 @@ async def test_it_has_its_place_in_each_line() -> None:
     assert [name for name, _ in of.woken] == ["first", "both"]
 
 
-async def test_who_waits_again_stands_where_it_stood() -> None:
+async def test_a_waiter_that_waits_again_keeps_its_place() -> None:
     of = Waiting()
     place = of.waiters.last_place()
     of.enter("both", "a", "b", place=place)
@@ -78,7 +78,7 @@ async def test_who_waits_again_stands_where_it_stood() -> None:
     assert of.woken == [("both", "a"), ("both again", "b")]
 
 
-async def test_queues_that_come_wake_those_for_whom_they_are() -> None:
+async def test_a_new_queue_wakes_the_waiters_whose_pattern_it_matches() -> None:
     of = Waiting()
     of.enter("none yet", only="t-")
     of.enter("has it", "t-1", only="t-")
@@ -92,20 +92,20 @@ async def test_queues_that_come_wake_those_for_whom_they_are() -> None:
     assert of.woken[1:] == [("has it", "")]
 
 
-async def test_many_queues_that_come_to_many_who_wait_do_not_hold_the_loop_up() -> None:
-    """Those that wait for the same ones are asked once for all, and in between is a turn."""
+async def test_many_new_queues_and_waiters_do_not_block_the_loop() -> None:
+    """Equal waiters are checked once, and the loop has turns in between."""
     of = Waiting(2000)
     wishes = [Names(f"t-{number}-") for number in range(1000)]
     same = [Names("same") for _ in range(1000)]
     for wish in wishes + same:
         of.waiters.enter((), LONG_S, lambda woken_by: None, place=0, wish=wish)
     come = [f"x-{number}" for number in range(1000)]
-    for queue in come:  # as events tell of them
+    for queue in come:  # as with events
         of.waiters.wake_for_new((queue,))
     turns = 0
     while (
         not all(wish.asked == len(come) for wish in wishes)
-        or sum(wish.asked for wish in same) < len(come)  # whose turn may be the last
+        or sum(wish.asked for wish in same) < len(come)  # whose turn can be the last
     ):
         await asyncio.sleep(0)
         turns += 1
@@ -125,7 +125,7 @@ async def test_a_stop_wakes_everyone_once() -> None:
     assert (len(of.waiters), of.waiters.queues(), of.waiters.has_any_for_new) == (0, [], False)
 
 
-async def test_one_counts_once_in_however_many_lines() -> None:
+async def test_a_waiter_counts_once_in_all_lines() -> None:
     of = Waiting(limit=2)
     of.enter("one", *"abcdefgh")
     of.enter("two", *"abcdefgh")
@@ -133,7 +133,7 @@ async def test_one_counts_once_in_however_many_lines() -> None:
         of.enter("three", "a")
 
 
-async def test_lines_forget_those_who_have_left() -> None:
+async def test_lines_drop_waiters_that_have_left() -> None:
     of = Waiting()
     of.enter("stays", "quiet")
     for _ in range(10_000):
@@ -143,8 +143,8 @@ async def test_lines_forget_those_who_have_left() -> None:
 
 
 @pytest.mark.parametrize("how", ["all are woken", "all hang up"])
-async def test_many_leave_their_lines_in_turns(how: str) -> None:
-    """None of them holds the loop up for long, and others have their turn in between."""
+async def test_many_waiters_leave_their_lines_in_turns(how: str) -> None:
+    """The loop is not blocked for long, and other work is done in between."""
     of = Waiting(1000)
     queues = [f"q{number}" for number in range(1000)]
     waiters = [
@@ -163,7 +163,7 @@ async def test_many_leave_their_lines_in_turns(how: str) -> None:
     assert turns > 5
 
 
-async def test_who_leaves_before_its_turn_leaves_the_arrival_to_the_next() -> None:
+async def test_a_waiter_that_leaves_passes_its_wake_up_on() -> None:
     of = Waiting(1000)
     waiters = [
         of.waiters.enter(

@@ -1,9 +1,9 @@
 """mq with a watcher on its event loop: ``python -m tests.http.watched --watch=FILE OPTIONS…``.
 
-FILE holds the longest time, in seconds, for which the loop was held up since someone wrote 0 into
+FILE has the longest time, in seconds, for which the loop was blocked since 0 was written into
 it. That is by how much a beat of the loop came late, or, if that is less, the processor time that
-mq took meanwhile, in all threads: they share the interpreter, so what one of them does in a single
-call holds up the loop as well. On a machine that has other work to do the loop is late for no fault
+mq used meanwhile, in all threads: they share the interpreter, so what one of them does in a single
+call blocks the loop as well. On a busy machine the loop is late for no fault
 of ours; for how long its thread waited for a processor the kernel tells.
 """
 
@@ -23,13 +23,13 @@ from fsmq.http.service.service import Service
 from tests.harness.suite import eventually
 
 _BEAT_S = 0.002
-# The longest time, which tests clear, and how many beats there have been: each is written alone.
+# The longest time, which tests clear, and the number of beats: each is written alone.
 _LONGEST, _BEATS = struct.Struct("d"), struct.Struct("Q")
 _state = struct.Struct(_LONGEST.format + _BEATS.format)
 
 
 class Watch:
-    """What a test sees of the file."""
+    """A test's view of the file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -41,9 +41,9 @@ class Watch:
 
     @property
     def longest(self) -> float:
-        """The longest time for which the loop was held up, from `clear` until now.
+        """The longest time for which the loop was blocked since `clear`.
 
-        What held it up just now is in the beat that is under way: it counts once that has ended.
+        The present beat counts when it has ended.
         """
         beats = self._read()[1]
         eventually(lambda: self._read()[1] >= beats + 2)
@@ -55,7 +55,7 @@ class Watch:
 
 
 def _waited(fd: int) -> float:
-    """For how many seconds a thread has waited for a processor, by its ``schedstat``."""
+    """How many seconds a thread has waited for a processor, by its ``schedstat``."""
     return int(os.pread(fd, 100, 0).split()[1]) / 1e9
 
 

@@ -1,6 +1,6 @@
-"""Requests that are as wide as they may be, made from what a server says that it takes.
+"""Requests of the largest documented size, made from the server's document.
 
-So a route, a parameter or an action that is added is asked as well: it needs no shape of its own.
+New routes, parameters and actions are included automatically.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsmq.http.sqs.sns import wire
 
 _WIDE, _FEW = 9_000, 300
 _TOPIC = "arn:aws:sns:us-east-1:000000000000:wide"
-# Of members that say what an action is about; all others have a long text.
+# Values of identifying members; all others have a long text.
 _KNOWN = {
     "QueueUrl": "http://x/000000000000/wide",
     "QueueName": "wide",
@@ -30,7 +30,7 @@ _KNOWN = {
     "SubscriptionArn": f"{_TOPIC}:wide",
     "DataType": "String",
 }
-# Names of a path, and what stands in each parameter: what takes long to read if anything does.
+# Names in paths, and slow values of parameters.
 _NAMES = {"offset": "0", "number": "1", "topic": "wide", "queue": "wide", "log": "wide"}
 LONG = ("%c3%a4" * 18_000, "a:1," * 25_000, "*a" * 50_000, "9" * 100_000)
 
@@ -53,7 +53,7 @@ def _value(name: str, shape: Shape, number: int) -> Any:
 
 
 def _fields(name: str, shape: Shape, value: Any) -> Iterator[tuple[str, Any]]:
-    """A value as Query has it."""
+    """A value in the Query protocol."""
     if isinstance(shape, Members):
         for member, one in value.items():
             of = shape.members[member]
@@ -73,20 +73,20 @@ def _fields(name: str, shape: Shape, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def in_json(action: str) -> bytes:
-    """All that an action of SQS takes."""
+    """All members of an action of SQS."""
     return json.dumps(_value("", shapes.ACTIONS[action], _WIDE)).encode()
 
 
 def in_form(action: str, version: str) -> bytes:
-    """The same of both services, in as many fields as there may be."""
+    """The same for both services, with the maximum number of fields."""
     of = wire.ACTIONS if action in wire.ACTIONS else shapes.ACTIONS
     fields = list(_fields("", of[action], _value("", of[action], _WIDE)))
-    fields.sort(key=lambda field: field[0].count("."))  # what has no number comes first
+    fields.sort(key=lambda field: field[0].count("."))  # a member without a number comes first
     return urlencode([("Action", action), ("Version", version), *fields[:_WIDE]]).encode()
 
 
 def of_parameters(served: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Method, target and headers of each route with each of its parameters as long as can be."""
+    """Method, target and headers of each route, with parameters of the maximum length."""
     for path, methods in served["paths"].items():
         for method, operation in methods.items():
             if method == "head" or path.startswith("/v1/"):  # the same again

@@ -46,7 +46,7 @@ async def test_a_message_that_was_peeked_is_not_deduplicated_against(dedup: Emo)
     assert payloads(await dedup.poll()) == ["M", "M"]
 
 
-async def test_a_peek_sees_what_was_just_sent(dedup: Emo) -> None:
+async def test_a_peek_sees_a_message_that_was_just_sent(dedup: Emo) -> None:
     assert (await dedup.post("sendbatch", ["b", "a", "b"])).body == SUCCESS
     assert payloads(await dedup.peek()) == ["a", "b"]
 
