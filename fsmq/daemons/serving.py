@@ -83,7 +83,7 @@ def serve(options: MqOptions) -> int:
             return code
     with spool:
         daemon = _Daemon(options, spool, listening, dialects, admin, protection)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(daemon.run())
 
 
@@ -284,7 +284,7 @@ class _Daemon:
                 pass  # the others notice when our beats stop
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """The factory of uvloop's event loop; None, for Python's own, if it is not installed."""
     try:
         from uvloop import new_event_loop

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from uvloop import new_event_loop
-
+from fsmq.daemons.serving import loop_factory
 from fsmq.http.dialect import Dialect
 from fsmq.http.dialects import DIALECTS
 from fsmq.http.fast_path.fast_path import FastPath
@@ -242,7 +241,7 @@ class Inside:
         return count
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             try:
                 runner.run(self._serve())
             except BaseException as error:
