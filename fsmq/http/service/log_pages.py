@@ -15,8 +15,8 @@ def read_page(
 ) -> LogBatch:
     """Up to ``count`` messages, and ``most`` bytes of bodies, of which the last may exceed it.
 
-    What was read counts as held until the page is complete, so that others read less meanwhile.
-    Nothing is reserved for what the log may not have: others would be refused for nothing.
+    What was read, and the next portion, count as held until the page is complete, so that others
+    read less meanwhile. For all that the log may not have others would be refused for nothing.
 
     Raises OffsetGone, NoSuchLog, Unavailable.
     """
@@ -24,10 +24,14 @@ def read_page(
     held = 0
     try:
         while True:
+            # The first one is always read: requests that wait for messages have begun.
+            admission.hold(account, LARGE_BYTES, sure=not page.messages)
+            held += LARGE_BYTES
             part = log.page(page.next, count - len(page.messages), LARGE_BYTES)
             size = sum(len(message.body) for message in part.messages)
-            admission.hold(account, size, sure=not page.messages)
-            held += size
+            beyond = max(0, size - LARGE_BYTES)  # the last message can be large
+            admission.hold(account, beyond, sure=True)
+            held += beyond
             page = LogBatch(page.messages + part.messages, part.next, page.lost + part.lost)
             if size < LARGE_BYTES or held >= most or len(page.messages) == count:
                 return page
