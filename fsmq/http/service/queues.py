@@ -73,7 +73,7 @@ class _Job:
         self.through = via.get()
 
 
-class _GroupCommit(Generic[R]):
+class _TurnBatcher(Generic[R]):
     """Groups the calls of one verb of the spool in one turn of the loop.
 
     begin: does it for a queue, for things and their claims; returns a result for each thing.
@@ -182,10 +182,10 @@ class Queues:
         self._runner = runner
         self._receiver = receiver
         self._claims = Claims(spool, runner, admission, receiver)
-        self._puts: _GroupCommit[str] = _GroupCommit(
+        self._puts: _TurnBatcher[str] = _TurnBatcher(
             runner, lambda queue, messages, _: self.storing(queue, messages), True
         )
-        self._acks: _GroupCommit[Acked] = _GroupCommit(runner, self._ack, False)
+        self._acks: _TurnBatcher[Acked] = _TurnBatcher(runner, self._ack, False)
 
     # -- put ---------------------------------------------------------------------------------------
 
