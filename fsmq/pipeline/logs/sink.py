@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.logs.log_columns import check_written, entries
 from fsmq.pipeline.options import Options
-from fsmq.pipeline.write.runs import Run
+from fsmq.pipeline.write.runs import WriteRun
 from fsmq.spool import InvalidValue, Log, LogEntry, Spool
 from fsmq.spool.checks import check_queue
 from fsmq.spool.on_disk import uuid7
@@ -38,7 +38,7 @@ class Rows(WriterCommitMessage):
     """The rows of a task."""
 
     partition: int
-    run: Run
+    run: WriteRun
     messages: list[LogEntry]
 
 
@@ -70,10 +70,10 @@ class _Target:
     def publish(self, parts: Sequence[WriterCommitMessage | None], job: str | None = None) -> None:
         """Publish the rows of all tasks. job: the name under which; None: the query's.
 
-        Raises NoSuchLog, MessageTooLarge, Unavailable, and InvalidValue: see `Run.check`.
+        Raises NoSuchLog, MessageTooLarge, Unavailable, and InvalidValue: see `WriteRun.check`.
         """
         rows = sorted((one for one in parts if isinstance(one, Rows)), key=lambda r: r.partition)
-        run = Run.of([one.run for one in rows])
+        run = WriteRun.of([one.run for one in rows])
         writer, number = job or run.query or "", run.batch or 0
         if not rows:
             return  # no task has begun
@@ -92,7 +92,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Rows:
     context = TaskContext.get()
     messages = [message for batch in batches for message in entries(batch)]
     partition = context.partitionId() if context is not None else 0
-    return Rows(partition, Run.of_task(len(messages)), messages)
+    return Rows(partition, WriteRun.of_task(len(messages)), messages)
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -19,7 +19,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _log = logging.getLogger(__name__)
 
 
-class Run(NamedTuple):
+class WriteRun(NamedTuple):
     """A write, or a task of it. query, batch: the stream's id and Spark's number of its batch, also
     within ``foreachBatch``; None outside of streams. rows: all that it was given."""
 
@@ -28,7 +28,7 @@ class Run(NamedTuple):
     rows: int = 0
 
     @classmethod
-    def of_task(cls, rows: int) -> Run:
+    def of_task(cls, rows: int) -> WriteRun:
         """The task in which it is called."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
@@ -36,7 +36,7 @@ class Run(NamedTuple):
         return cls(query, int(batch) if query and batch else None, rows)
 
     @classmethod
-    def of(cls, tasks: Sequence[Run]) -> Run:
+    def of(cls, tasks: Sequence[WriteRun]) -> WriteRun:
         """The write to which tasks belong."""
         query, batch, _ = tasks[0] if tasks else cls(None, None)
         return cls(query, batch, sum(task.rows for task in tasks))

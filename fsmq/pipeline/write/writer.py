@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from fsmq.pipeline.options import Options
 from fsmq.pipeline.write.rows import IDS, RejectedRow, check_columns, rows
-from fsmq.pipeline.write.runs import Run
+from fsmq.pipeline.write.runs import WriteRun
 from fsmq.spool import InvalidValue, MessageTooLarge, NoSuchQueue, Spool
 from fsmq.spool.checks import check_queue
 from fsmq.spool.errors import as_unavailable
@@ -95,7 +95,7 @@ class Staged(WriterCommitMessage):
     """What a task has written; None if the job is done already."""
 
     job: Job
-    run: Run
+    run: WriteRun
     written: Written | None
 
 
@@ -188,7 +188,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """In a task: write a partition. Raises RejectedRow, Unavailable."""
-        run = Run.of_task(0)
+        run = WriteRun.of_task(0)
         assert run.query is not None
         assert run.batch is not None
         return _write(self._target, Job(self._target.job or run.query, run.batch), iterator)
@@ -228,7 +228,7 @@ def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Stage
     with target.open() as spool:
         if is_committed(spool, job):
             # Spark does not reuse a worker that leaves rows unread.
-            return Staged(job, Run.of_task(sum(batch.num_rows for batch in batches)), None)
+            return Staged(job, WriteRun.of_task(sum(batch.num_rows for batch in batches)), None)
         part = Part(spool.context, spool.syncer.sync, job, create_queues=target.create_queues)
         try:
             _write_rows(target, part, batches, partition)
@@ -237,7 +237,7 @@ def _write(target: Target, job: Job, batches: Iterator[pa.RecordBatch]) -> Stage
             part.abandon()
             raise
     count = written.messages + written.repeated + written.rejected
-    return Staged(job, Run.of_task(count), written)
+    return Staged(job, WriteRun.of_task(count), written)
 
 
 def _write_rows(
@@ -260,7 +260,7 @@ def _commit(
     keeps: bool | None = None,
 ) -> None:
     staged = [message for message in messages if isinstance(message, Staged)]
-    run = Run.of([one.run for one in staged])
+    run = WriteRun.of([one.run for one in staged])
     with target.open(target.journal) as spool:
         commit(
             spool,
