@@ -199,7 +199,7 @@ class LifeReader:
         yield self._until(float("inf"))
 
     def _from(self, first: int, segments: list[_Segment], end: float) -> Iterator[list[LifeStep]]:
-        """The steps from a segment on; see :meth:`batches`, which has those that are left."""
+        """Search the segments from one on; the last steps that it finds stay for the caller."""
         for number in range(first, len(segments)):
             self._search(segments, number)
             at = segments[number].begun_ms
@@ -211,7 +211,7 @@ class LifeReader:
             yield self._until((following - _EARLY_MS) / 1000)
             if time.monotonic() >= end:
                 if first and self._since is None and not self._is_known:
-                    following = 0  # as in `batches`
+                    following = 0  # the id was made by someone else: search all
                 self.next = f"{following}.{self._last[1][0]}:{self._last[1][1]}"
                 break
 
