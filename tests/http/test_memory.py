@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ LIMIT = 32 * MIB  # a quarter of it is more than the kernel buffers of an unread
 # Beyond the limit: one message that is being unpacked, twice (its parts and the whole), and
 # the allocator's reserve.
 SPARE = 32 * MIB
-# More than an idle server takes.
+# Long enough for all reads to begin; one that is refused never does.
 WAIT_S = 10
 # Each byte takes six in JSON, and the file is sparse.
 QUARTER = Stored(compress(b"\x01" * (LIMIT // 4), "zstd"), packed=True)
@@ -49,6 +50,20 @@ def peak(suite: Suite) -> int:
     most = memory(suite, "VmHWM")
     Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")
     return most
+
+
+def most_memory(
+    suite: Suite, ask: Callable[[int], int], statuses: tuple[int, int], times: int, at_once: int
+) -> int:
+    """How many bytes mq takes for some requests, beyond what it had.
+
+    ask: returns the status of one. statuses: the first is that of some; others may have the second.
+    """
+    peak(suite)
+    before = memory(suite)
+    with ThreadPoolExecutor(at_once) as pool:
+        assert {statuses[0]} <= set(pool.map(ask, range(times))) <= set(statuses)
+    return peak(suite) - before
 
 
 @pytest.mark.parametrize(

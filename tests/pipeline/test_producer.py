@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fsmq.pipeline.write.rows import check_columns
-from fsmq.pipeline.write.runs import Run
+from fsmq.pipeline.write.runs import WriteRun
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.harness.suite import eventually
@@ -25,6 +25,8 @@ FULL = (
     "queue string, id string, body binary, priority int, delay double, ttl long,"
     " content_type string, attributes map<string,string>"
 )
+# Each format, and the option that names where it writes.
+FORMS = {"fsmq": "queue", "fsmq_log": "log"}
 
 
 @pytest.fixture
@@ -43,6 +45,13 @@ def write(frame: DataFrame, root: Path, **options: Any) -> None:
 def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
     with Spool(root, sync="none") as spool:
         return [m.body for m in spool.queue(queue).claim(1000)]
+
+
+def written(spool: Spool, form: str) -> list[bytes]:
+    """The bodies that a format has written to ``jobs``, in order."""
+    spool.deliver()
+    found = spool.log("jobs").read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
+    return sorted(message.body for message in found)
 
 
 def left(root: Path) -> list[str]:
@@ -267,21 +276,15 @@ def test_a_stream_is_written_once_by_batch(spark: SparkSession, root: Path, tmp_
     assert json.loads((root / "staging" / note).read_text())["number"] == 1
 
 
-@pytest.mark.parametrize("form", ["fsmq", "fsmq_log"])
+@pytest.mark.parametrize("form", FORMS)
 def test_rows_that_a_job_would_drop_unwritten_are_refused(
     spark: SparkSession, root: Path, tmp_path: Path, form: str
 ) -> None:
     source = tmp_path / "in"
     source.mkdir()
     with Spool(root, sync="none") as spool:
-        log = spool.log("jobs", create=True)
-
-        def given() -> list[bytes]:
-            spool.deliver()
-            found = log.read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
-            return sorted(message.body for message in found)
-
-        target = {"root": str(root), form.replace("fsmq_", "").replace("fsmq", "queue"): "jobs"}
+        spool.log("jobs", create=True)
+        target = {"root": str(root), FORMS[form]: "jobs"}
 
         def run(checkpoint: str, **options: str) -> None:
             lines = spark.readStream.format("text").load(str(source))
@@ -307,9 +310,9 @@ def test_rows_that_a_job_would_drop_unwritten_are_refused(
         (tmp_path / "cp/commits/2").unlink()
         (tmp_path / "cp/commits/.2.crc").unlink(missing_ok=True)
         run("cp", job="nightly")  # as after a kill: these are the same rows
-        assert given() == [b"1", b"2", b"3", b"4"]
+        assert written(spool, form) == [b"1", b"2", b"3", b"4"]
         run("older", job="nightly-2")
-        assert given() == [b"1", b"2", b"3", b"3", b"4", b"4"]
+        assert written(spool, form) == [b"1", b"2", b"3", b"3", b"4", b"4"]
 
         def save(count: int, **options: Any) -> None:
             frame = spark.range(0, count, 1, 2).selectExpr("cast(id as string) body")
@@ -321,19 +324,19 @@ def test_rows_that_a_job_would_drop_unwritten_are_refused(
             save(3, job="once")
         with pytest.raises(Exception, match="job 'nightly': batch 2 was written by another query"):
             save(3, job="nightly")
-        assert given() == sorted([b"0", b"1", b"1", b"2", b"3", b"3", b"4", b"4"])
+        assert written(spool, form) == [b"0", b"1", b"1", b"2", b"3", b"3", b"4", b"4"]
     assert [name for name in left(root) if not name.endswith(".json")] == []
 
 
-@pytest.mark.parametrize("form", ["fsmq", "fsmq_log"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
     spark: SparkSession, root: Path, tmp_path: Path, form: str
 ) -> None:
     source = tmp_path / "in"
     source.mkdir()
     with Spool(root, sync="none") as spool:
-        log = spool.log("jobs", create=True)
-        target = {"root": str(root), form.replace("fsmq_", "").replace("fsmq", "queue"): "jobs"}
+        spool.log("jobs", create=True)
+        target = {"root": str(root), FORMS[form]: "jobs"}
 
         def run(numbered: bool) -> None:
             def work(rows: DataFrame, number: int) -> None:
@@ -354,14 +357,12 @@ def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
             with pytest.raises(Exception, match="batch 0 was written in batch 0 of the query"):
                 run(numbered=False)
             run(numbered=True)
-        spool.deliver()
-        found = log.read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
-        assert sorted(message.body for message in found) == [b"1", b"2"]
+        assert written(spool, form) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("noted", [None, {"query": None, "batch": None, "rows": 2}])
 def test_dropped_rows_are_told(
     noted: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Run(None, None, 2).check("once", 0, 0, noted)
+    WriteRun(None, None, 2).check("once", 0, 0, noted)
     assert "2 rows of batch 0 of job 'once' were written before, and are dropped" in caplog.text
