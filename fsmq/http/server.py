@@ -82,11 +82,8 @@ class Server:
         self._open = OpenRequests()
         self._keeper: asyncio.Task[None] | None = None
         self._listening: list[Listener] = []
-        self._connections = ProblemServer(
-            self.handle,
-            service.admission.limits,
-            auto_decompress=False,
-        )
+        self._server = ProblemServer(self.handle, service.admission.limits, auto_decompress=False)
+        self._connections = self._server.open_connections
         service.connections = self._connections.counts
         routes = {**FastMessages(service).routes, **FastBatches(service).routes}
         needs_keys = service.access.needs_keys
@@ -99,18 +96,18 @@ class Server:
                 beside = FastPath(service, reader, self._open, one.name, beside)
         self._fast_path = FastPath(service, heads, self._open, self._native.name, beside)
         self._connections.fast_path = self._fast_path
-        self._runner = web.ServerRunner(self._connections, shutdown_timeout=_LAST_WORDS_S)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_LAST_WORDS_S)
 
     async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Begin to serve; HTTPS if a context is given."""
         self.service.start()
-        self._keeper = asyncio.create_task(self._connections.enforce_timeouts_of_all())
+        self._keeper = asyncio.create_task(self._connections.enforce_timeouts())
         await self._runner.setup()
         for listening in sockets:
             # A handshake has the same time limit as a head.
             handshake = self.service.admission.limits.header_timeout
             listener = Listener(
-                listening, self._connections, tls, handshake=handshake, shutdown=LINGER_S
+                listening, self._server, tls, handshake=handshake, shutdown=LINGER_S
             )
             listener.start(_BACKLOG)
             self._listening.append(listener)

@@ -345,7 +345,7 @@ def test_an_answer_that_cannot_be_written_is_logged(
         async def broken(request: object) -> Response:
             return Response(headers={"X-Broken": "a\r\nb"})
 
-        monkeypatch.setattr(inside.server._connections, "_handler", broken)
+        monkeypatch.setattr(inside.server._server, "_handler", broken)
         wire.send(request("GET /", OTHER))
         wire.rest()
         assert [one.levelname for one in caplog.records] == ["ERROR"]

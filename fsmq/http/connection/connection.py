@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from aiohttp import web
 from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web import BaseRequest, RequestPayloadError, Response, StreamResponse
@@ -18,11 +19,9 @@ from .ahead import has_hung_up
 from .lingering import Lingering, skip
 from .malformed import last_words, no_room, too_long
 from .on_wire import OnWire
+from .open_connections import OpenConnections
 from .parts import Parts
 from .render import sign
-
-if TYPE_CHECKING:
-    from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
 # On the clock of the loop.
@@ -62,9 +61,14 @@ class Connection(OnWire):
     )
 
     def __init__(
-        self, server: ProblemServer, *, loop: asyncio.AbstractEventLoop, **options: Any
+        self,
+        server: web.Server,
+        connections: OpenConnections[Connection],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        **options: Any,
     ) -> None:
-        super().__init__(server, loop=loop, **options)
+        super().__init__(server, connections, loop=loop, **options)
         self.beginning: asyncio.Task[None] | None = None
         self.on_hang_up: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
@@ -108,7 +112,7 @@ class Connection(OnWire):
         self._wire = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         # An answer counts as unsent while there is a byte that the kernel has not taken.
         self._wire.set_write_buffer_limits(high=1)
-        if self in self._server.open:
+        if self in self._connections.open:
             super().connection_made(transport)
         else:
             limit = self._limits.connections  # aiohttp never sees this connection
@@ -121,7 +125,7 @@ class Connection(OnWire):
             # itself alive, and everything that its traceback refers to.
             self.resume_writing()
         super().connection_lost(exc)
-        self._server.forget(self)
+        self._connections.forget(self)
         self._wire = None
         self._messages.clear()
         self._payload = EMPTY_PAYLOAD  # the old one refers to this connection
@@ -167,7 +171,7 @@ class Connection(OnWire):
                 self._keep(behind)
                 self._take_up_behind()  # its request may have been answered just now
             return
-        fast_path, wire = self._server.fast_path, self._wire
+        fast_path, wire = self._connections.fast_path, self._wire
         if (
             fast_path is not None
             and wire is not None
@@ -394,7 +398,7 @@ class Connection(OnWire):
         if wire is None or wire.is_closing():
             return
         self._force_close = True  # so that aiohttp does not close it
-        if self._server.let_linger(self):
+        if self._connections.let_linger(self):
             self.protocol = Lingering(wire)
         else:
             wire.close()

@@ -89,7 +89,7 @@ class Listener:
     async def _begin(self, accepted: socket.socket) -> None:
         # In the loop's next turn, when connections whose requests have arrived are no longer idle.
         connection = self._server()
-        has_place = self._server.take_in(connection)
+        has_place = self._server.open_connections.take_in(connection)
         try:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(lambda: connection, accepted)
@@ -99,7 +99,7 @@ class Listener:
                 accepted.close()  # to say why would take a handshake, for which there is no room
         except (OSError, asyncio.CancelledError):
             accepted.close()  # it has gone, its handshake failed, or another got its place
-            self._server.forget(connection)
+            self._server.open_connections.forget(connection)
 
     async def _secure(
         self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -16,10 +16,8 @@ from .byte_protocol import ByteProtocol
 from .leftovers import forget_frames
 from .lingering import Lingering
 from .malformed import error_for
+from .open_connections import OpenConnections
 from .taking import Taking
-
-if TYPE_CHECKING:
-    from .serving import ProblemServer
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +30,12 @@ class OnWire(web.RequestHandler):
     """
 
     __slots__ = (
+        "_connections",
         "_is_full",
         "_is_last",
         "_limits",
         "_now",
         "_payload",
-        "_server",
         "_taking",
         "_wire",
         "_writes",
@@ -47,19 +45,24 @@ class OnWire(web.RequestHandler):
     )
 
     def __init__(
-        self, server: ProblemServer, *, loop: asyncio.AbstractEventLoop, **options: Any
+        self,
+        server: web.Server,
+        connections: OpenConnections[Any],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        **options: Any,
     ) -> None:
         super().__init__(server, loop=loop, **options)
         self._now = loop.time  # get_running_loop() costs a system call
-        self._server = server
-        self._limits = server.limits
+        self._connections = connections
+        self._limits = connections.limits
         self._wire: asyncio.Transport | None = None
         self._payload = EMPTY_PAYLOAD  # of the newest request
         self._is_full = False  # whether so much of a body is unread that more waits in the kernel
         self._is_last = False  # whether nothing is read after this request
         self._taking = Taking(self._now())
         self._writes = 0  # the memory of the last part of an answer that was written
-        self.ahead = Ahead(server.ahead)
+        self.ahead = Ahead(connections.ahead)
         self.has_ended = False
         self.protocol: ByteProtocol | None = None
 
@@ -108,11 +111,11 @@ class OnWire(web.RequestHandler):
     def resume_writing(self) -> None:
         """Nothing has to wait for the client any more."""
         super().resume_writing()
-        self._server.unsent.note(self, 0)
+        self._connections.unsent.note(self, 0)
 
     def _note_unsent(self) -> None:
         # A part stays in memory whole until its last byte is sent.
-        self._server.unsent.note(self, max(self._writes, self.unsent))
+        self._connections.unsent.note(self, max(self._writes, self.unsent))
 
     def will_write(self, size: int) -> None:
         """Record that a part of an answer is written, to measure how fast the client reads it."""

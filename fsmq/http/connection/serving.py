@@ -1,11 +1,11 @@
-"""A server's connections: how many may be open, which are closed for others, and how they end."""
+"""A server of aiohttp whose connections are ours."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -15,41 +15,25 @@ from aiohttp.web_protocol import ERROR
 
 from ..guard.limits import Limits
 from ..problems import problem
-from .ahead import AheadOfAll
 from .connection import Connection
-from .leftovers import Leftovers
-from .lingering import MOST_CONNECTIONS
 from .malformed import ends_in_doubt, head_size, no_room, other_version, too_long
-from .unsent import UnsentOfAll
+from .open_connections import OpenConnections
 
 log = logging.getLogger(__name__)
 Handler: TypeAlias = Callable[[BaseRequest], Awaitable[StreamResponse]]
-# How often connections are checked for timeouts.
-_LOOK_EVERY_S = 1.0
 # How much of an unread body aiohttp may keep.
 _UNREAD_BYTES = 64 * 1024
 # The key in a request of an unsupported version of HTTP whose value is that version.
 _VERSION = "version"
 
 
-class FastPath(Protocol):
-    """Can take a request before aiohttp sees it: `fsmq.http.fast_path`."""
-
-    def take(self, connection: Connection, data: bytes) -> bool:
-        """Become the protocol of a connection for the request in ``data``; False to leave it."""
-
-
 class ProblemServer(web.Server):
-    """A server whose connections answer every error as a problem, and enforce the limits.
-
-    fast_path: takes the requests that it knows; None: aiohttp gets them all.
-    """
+    """A server whose connections answer every error as a problem, and enforce the limits."""
 
     def __init__(self, handler: Handler, limits: Limits, **options: Any) -> None:
         super().__init__(self._answer, request_factory=_request)
-        self.limits = limits
+        self.open_connections: OpenConnections[Connection] = OpenConnections(limits)
         self._handler = handler
-        self.fast_path: FastPath | None = None
         self._options = {
             "keepalive_timeout": limits.idle_timeout,
             # One line can be nearly all of the head, in a request that names many ids.
@@ -62,19 +46,14 @@ class ProblemServer(web.Server):
             "read_bufsize": _UNREAD_BYTES,
             **options,
         }
-        self.open: dict[Connection, None] = {}  # the oldest first
-        self.lingering: set[Connection] = set()
-        self.leftovers = Leftovers()
-        self.ahead = AheadOfAll(self.leftovers)
-        self.unsent = UnsentOfAll(limits.memory)
-        self._none_open = asyncio.Event()
 
     def __call__(self) -> Connection:
-        return Connection(self, loop=asyncio.get_running_loop(), **self._options)
+        loop = asyncio.get_running_loop()
+        return Connection(self, self.open_connections, loop=loop, **self._options)
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         # Connections check only incomplete heads; one that came in a single piece is checked here.
-        limit = self.limits.header_bytes
+        limit = self.open_connections.limits.header_bytes
         connection = request.protocol
         is_too_much = isinstance(connection, Connection) and connection.ahead.is_too_much
         response: StreamResponse
@@ -90,65 +69,11 @@ class ProblemServer(web.Server):
             response.force_close()
         return response
 
-    def take_in(self, connection: Connection) -> bool:
-        """Count a connection as open, if there is room or an idle one can be closed for it."""
-        if not self._make_room():
-            return False
-        self.open[connection] = None
-        return True
-
-    def forget(self, connection: Connection) -> None:
-        """Count a connection as open no longer."""
-        self.lingering.discard(connection)
-        self.open.pop(connection, None)
-        if not self.open:
-            self._none_open.set()
-
-    def let_linger(self, connection: Connection) -> bool:
-        """Let a connection linger after its last answer; False: it has to be closed at once."""
-        self.forget(connection)
-        if len(self.lingering) >= MOST_CONNECTIONS:
-            return False
-        self.lingering.add(connection)
-        return True
-
     async def shutdown(self, timeout: float | None = None) -> None:
         """Close all connections."""
         await super().shutdown(timeout)
-        for connection in list(self.lingering):
+        for connection in list(self.open_connections.lingering):
             connection.give_way()
-
-    def counts(self) -> dict[str, int]:
-        """How many connections are open, and how many of them are not idle."""
-        in_use = sum(not connection.is_idle for connection in self.open)
-        return {"open": len(self.open) + len(self.lingering), "in_use": in_use}
-
-    async def until_none_open(self) -> None:
-        """Wait until no connection is open."""
-        while self.open:
-            self._none_open.clear()
-            await self._none_open.wait()
-
-    def _make_room(self) -> bool:
-        if len(self.open) < self.limits.connections:
-            return True
-        for connection in self.open:
-            if connection.is_idle:
-                self.forget(connection)
-                connection.give_way()
-                return True
-        return False
-
-    async def enforce_timeouts_of_all(self) -> None:
-        """Close, until cancelled, the connections whose clients are too slow."""
-        loop = asyncio.get_running_loop()
-        pause = min(_LOOK_EVERY_S, self.limits.header_timeout / 4, self.limits.write_timeout / 4)
-        while True:
-            await asyncio.sleep(pause)
-            now = loop.time()
-            for connection in (*self.open, *self.lingering):
-                connection.enforce_timeouts(now)
-            self.leftovers.collect_rest()
 
 
 def _request(

@@ -34,15 +34,15 @@ class Admin:
         limits = service.admission.limits
         # Health checks are rare; most file descriptors are for the clients of queues.
         limits = replace(limits, connections=min(limits.connections, _CONNECTIONS))
-        self._connections = ProblemServer(self._answer, limits)
-        self._runner = web.ServerRunner(self._connections, shutdown_timeout=1.0)
+        self._server = ProblemServer(self._answer, limits)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=1.0)
         self._listener: Listener | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
-        self._keeper = asyncio.create_task(self._connections.enforce_timeouts_of_all())
-        self._listener = Listener(listening, self._connections)
+        self._keeper = asyncio.create_task(self._server.open_connections.enforce_timeouts())
+        self._listener = Listener(listening, self._server)
         self._listener.start(_BACKLOG)
 
     async def stop(self) -> None:
