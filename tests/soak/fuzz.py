@@ -118,7 +118,7 @@ NAMES = [
 VALUES = [
     "0",
     "1",
-    "0.01",
+    "0.5",  # as a delay it lasts longer than any sync
     "5",
     "30",
     "99",
