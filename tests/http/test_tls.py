@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import signal
 import socket
 import ssl
 import struct
+import sys
+import sysconfig
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -180,6 +184,116 @@ def test_unread_answers_are_counted_and_cut_off(small: Suite) -> None:
 
 def is_refused(answer: Answer) -> Answer | None:
     return answer if answer.status == 503 else None
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+# A ClientHello of TLS 1.3 that leaves the choice of a key share to the server, which asks for
+# another hello with one.
+_EXTENSIONS = (
+    (43, b"\x02\x03\x04"),  # the version
+    (10, b"\x00\x02\x00\x1d"),  # the group x25519
+    (13, b"\x00\x02\x04\x03"),  # the algorithm of signatures
+)
+_NO_SHARE = (51, b"\x00\x00")
+_SHARE = (51, b"\x00\x24\x00\x1d\x00\x20" + b"\x09" * 32)
+
+
+def sized(data: bytes, bytes_of_length: int = 2) -> bytes:
+    return len(data).to_bytes(bytes_of_length, "big") + data
+
+
+def record(data: bytes) -> bytes:
+    return b"\x16\x03\x01" + sized(data)
+
+
+def hello(share: tuple[int, bytes]) -> bytes:
+    extensions = [kind.to_bytes(2, "big") + sized(data) for kind, data in (*_EXTENSIONS, share)]
+    head = b"\x03\x03" + b"r" * 32 + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00"
+    return b"\x01" + sized(head + sized(b"".join(extensions)), 3)
+
+
+def is_shut(bare: socket.socket) -> bool:
+    """Whether the server closes, perhaps after an alert."""
+    try:
+        while bare.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """mq that closes nothing because of a timeout."""
+    folder = tmp_path_factory.mktemp("patient")
+    certificate, key = make(folder, "live")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", "--header-timeout=300"]
+    with Suite(folder / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        (suite.root / "queues" / "q").mkdir()
+        yield suite
+
+
+@pytest.mark.parametrize("step", [1, 1000], ids=["in bytes", "at once"])
+@pytest.mark.parametrize("is_second", [False, True], ids=["first", "second"])
+def test_a_hello_that_is_larger_than_its_record_is_refused(
+    patient: Suite, step: int, is_second: bool
+) -> None:
+    """OpenSSL allocates all of it, 128 KiB, when it knows its length."""
+    large = record(b"\x01" + (131_000).to_bytes(3, "big") + b"\x03\x03" + b"r" * 20)
+    with socket.create_connection(("127.0.0.1", patient.port), 20) as bare:
+        bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if is_second:
+            bare.sendall(record(hello(_NO_SHARE)))
+            assert b"\xcf\x21\xad\x74" in bare.recv(4096)
+        for at in range(0, len(large), step):
+            bare.sendall(large[at : at + step])
+        assert is_shut(bare)
+
+
+def test_a_server_may_ask_for_a_second_hello(patient: Suite) -> None:
+    with socket.create_connection(("127.0.0.1", patient.port), 20) as bare:
+        bare.sendall(record(hello(_NO_SHARE)))
+        assert b"\xcf\x21\xad\x74" in bare.recv(4096)
+        bare.sendall(b"\x14\x03\x03\x00\x01\x01" + record(hello(_SHARE)))
+        answer = bare.recv(16 * KIB)
+        assert (answer[:3], answer[5]) == (b"\x16\x03\x03", 2)  # its hello
+
+
+def update_keys(secure: ssl.SSLSocket, times: int) -> None:
+    """Send updates of keys, which the server has to answer: Python has no function for that."""
+    libraries = re.findall(r"/\S*libssl\S*", Path("/proc/self/maps").read_text())
+    update = ctypes.CDLL(libraries[0]).SSL_key_update
+    update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    # Behind the head of the object and a reference to the socket.
+    place = id(secure._sslobj) + 3 * ctypes.sizeof(ctypes.c_void_p)  # type: ignore[attr-defined]
+    connection = ctypes.c_void_p.from_address(place).value
+    for _ in range(times):
+        if update(connection, 1) != 1:
+            raise ConnectionAbortedError("the server has ended the connection")
+        secure.do_handshake()
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="an object of the module ssl has another form",
+)
+def test_many_records_without_content_end_a_connection(patient: Suite) -> None:
+    with SecureWire(patient) as wire:
+        assert isinstance(wire.socket, ssl.SSLSocket)
+        update_keys(wire.socket, 100)
+        assert wire.ask("GET", "/q").status == 200
+        with pytest.raises(OSError):  # noqa: PT011 - a reset, or an end, on either side of TLS
+            update_keys(wire.socket, 10_000)
+
+
+def test_many_small_records_are_read(patient: Suite) -> None:
+    with SecureWire(patient) as wire:
+        for sign in request("GET /q", "X-Long: " + "x" * 2000):
+            wire.send(bytes([sign]))
+        assert wire.answer().status == 200
 
 
 # -- versions and certificates ---------------------------------------------------------------------

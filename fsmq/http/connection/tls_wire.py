@@ -12,14 +12,16 @@ import ssl
 from collections import deque
 from typing import Any, cast
 
+from .tls_records import MOST_EMPTY, PART_BYTES, Records
+
 # How much is read at once, into one buffer for all connections of a process: each is done with it
 # before the next one reads.
 _READ_BYTES = 64 * 1024
 _place = memoryview(bytearray(_READ_BYTES))
 # How much is encrypted before the socket gets it.
 _WRITE_BYTES = 64 * 1024
-# How much goes through the BIOs of TLS at once: one record. They never shrink.
-_STEP_BYTES = 16 * 1024
+# The beginning, in that of its hello, of the random bytes by which a server asks for another hello.
+_HELLO_RETRY, _RANDOM_AT = bytes.fromhex("cf21ad74e59a6111"), 11
 _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -48,6 +50,8 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw: asyncio.Transport | None = None
+        self._records = Records()
+        self._contents = 0  # how many records had content
         self._unwritten: deque[bytes | memoryview] = deque()  # and not encrypted yet
         self._unwritten_size = 0
         self._is_closing = False
@@ -180,20 +184,36 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         """Decrypt and pass on what has arrived; whether the client has sent close_notify."""
         parts: list[bytes] = []
         is_over = False
-        for at in range(0, len(data), _STEP_BYTES):
-            self._incoming.write(data[at : at + _STEP_BYTES])
+        end = 0
+        while end < len(data):
+            at, end = end, self._records.end_of_next(data, end)
+            self._check_records(len(parts))
+            self._incoming.write(data[at:end])
             if self.begun.done() or self._has_begun():
                 is_over = self._decrypt(parts)
+        self._contents += len(parts)
         self._flush()
         if parts and not self._is_closing:
             self._connection.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         return is_over
+
+    def _check_records(self, came: int) -> None:
+        """Raises SSLError. came: how many records with content have come, beside those counted."""
+        records = self._records
+        if records.is_bad:
+            raise ssl.SSLError("a hello does not fit into its record")
+        if records.number - self._contents - came > MOST_EMPTY:
+            raise ssl.SSLError("too many records have no content")
 
     def _has_begun(self) -> bool:
         """Go on with the handshake; whether it is complete."""
         try:
             self._tls.do_handshake()
         except _LATER:
+            if self._outgoing.pending and self._raw is not None:
+                answer = self._outgoing.read()
+                self._records.expects_hello = answer.startswith(_HELLO_RETRY, _RANDOM_AT)
+                self._raw.write(answer)
             return False
         self._abort_after(None)
         self.begun.set_result(True)
@@ -204,7 +224,7 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
     def _decrypt(self, parts: list[bytes]) -> bool:
         try:
             while self._incoming.pending or self._tls.pending():
-                part = self._tls.read(_STEP_BYTES)
+                part = self._tls.read(PART_BYTES)
                 if not part:
                     return True
                 parts.append(part)
