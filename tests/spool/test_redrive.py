@@ -297,6 +297,15 @@ def test_one_on_which_nobody_works_is_stopped(spool: Spool, dead: Queue, root: P
     assert spool.stop_move("01977420-dc00-7abc-8def-0123456789ab") is None
 
 
+def test_a_list_of_moves_has_none_of_their_ids(spool: Spool, dead: Queue) -> None:
+    order = spool.begin_move("dead", "jobs", only=["jobs-1"])
+    [listed] = spool.moves()
+    assert (listed.ref, listed.ids) == (order.ref, None)
+    found = spool.find_move(order.ref)
+    assert found is not None
+    assert found.ids == ("jobs-1",)
+
+
 def test_they_are_listed_the_newest_first(spool: Spool, dead: Queue) -> None:
     refs = []
     for number in range(4):

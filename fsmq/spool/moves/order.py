@@ -52,10 +52,11 @@ class Move:
     count: how many move, the ones that would be claimed last; None: all.
     redrive: only ready messages move, and their deliveries count from 0 again.
     rate: the most messages a second; None: no limit.
-    ids: only these move; None: all. Always None in an ended move.
+    ids: only these move; None: all. Always None in an ended move, and in a list of moves.
     homes: for a redrive of each to its queue: patterns of names of the queues to which they may go;
         None: all.
-    chosen: with a count, the ids that move now; stored before the first of them moves.
+    chosen: with a count, the ids that move now; stored before the first of them moves. Empty in a
+        list of moves.
     moved_before: how many had moved before these.
     total: messages that were found; None before the work has begun.
     moved: how many were moved; a crash can lose the last second, unless there is a count.
@@ -230,7 +231,8 @@ def _wanted(tree: Tree, refs: Iterable[str], wanted: Callable[[Move], bool]) -> 
         with suppress(PermissionError):
             move = _find(tree, ref)
             if move is not None and wanted(move):
-                yield move
+                # There can be thousands, each with a thousand ids.
+                yield replace(move, ids=None, chosen=())
 
 
 class Holder(NamedTuple):
