@@ -226,6 +226,21 @@ def test_zones_that_have_no_consumer_any_more_are_forgotten(
     assert os.listdir(root / "peers") == []
 
 
+def test_zones_with_a_consumer_are_limited(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "MOST_ZONES", 3)
+    for zone in ("a", "b", "c"):
+        peers.beat_zone(spool.tree, zone)
+    with pytest.raises(Unavailable, match="3 zones have a consumer"):
+        peers.beat_zone(spool.tree, "d")
+    peers.beat_zone(spool.tree, "a")
+    assert len(os.listdir(root / "peers")) == 3
+    monkeypatch.setattr(peers, "DEAD_AFTER_S", 0.0)  # from now on they have none
+    peers.beat_zone(spool.tree, "d")
+    assert os.listdir(root / "peers") == [".zone@d"]
+
+
 def test_who_subscribes_with_a_draft_that_was_removed_is_not_told_that_the_topic_is_gone(
     spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

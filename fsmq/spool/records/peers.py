@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fsmq._version import __version__
 
-from ..errors import as_unavailable
+from ..errors import Unavailable, as_unavailable
 from ..index.share import Share
 from ..layout.filesystem import is_older
 from ..layout.transitions import PEERS
@@ -25,6 +25,9 @@ DEAD_AFTER_S = 20.0
 _MAX_BYTES = 400
 _ZONE = ".zone@"
 _FORGOTTEN_S = 3600.0
+# Every program looks at the file of each zone every few seconds.
+MOST_ZONES = 1000
+_ZONE_WAIT_S = 20
 
 
 class Beat(NamedTuple):
@@ -143,24 +146,38 @@ def _lines_of(tree: Tree, node: str) -> list[str]:
 
 
 def beat_zone(tree: Tree, zone: str) -> None:
-    """Note that a zone of shards has a consumer; holds for some seconds. Raises Unavailable.
+    """Note that a zone of shards has a consumer; holds for some seconds.
 
-    Its file has a dot-name, so that it does not count as a host.
+    Its file has a dot-name, so that it does not count as a host. Raises Unavailable, also if
+    `MOST_ZONES` others have one.
     """
+    path = tree.folder(PEERS, _ZONE + zone)
     with as_unavailable(f"cannot note that the zone {zone!r} is alive"):
-        fd = tree.create(tree.folder(PEERS, _ZONE + zone), os.O_RDWR | os.O_CREAT)
+        if tree.stat(path) is None and _number_of_zones(tree) >= MOST_ZONES:
+            forget_zones(tree, DEAD_AFTER_S)
+            if _number_of_zones(tree) >= MOST_ZONES:
+                raise Unavailable(f"{MOST_ZONES} zones have a consumer already", _ZONE_WAIT_S)
+        fd = tree.create(path, os.O_RDWR | os.O_CREAT)
         try:
             os.utime(fd)
         finally:
             os.close(fd)
 
 
-def forget_zones(tree: Tree) -> None:
-    """Forget zones without a consumer for an hour: anybody can name one. Raises OSError."""
+def _number_of_zones(tree: Tree) -> int:
+    return sum(name.startswith(_ZONE) for name in tree.names(tree.folder(PEERS)))
+
+
+def forget_zones(tree: Tree, after_s: float | None = None) -> None:
+    """Forget zones without a consumer for some time, by default an hour: anybody can name one.
+
+    Raises OSError.
+    """
+    after_s = _FORGOTTEN_S if after_s is None else after_s
     for name in tree.names(tree.folder(PEERS)):
         path = tree.folder(PEERS, name)
         found = tree.stat(path) if name.startswith(_ZONE) else None
-        if found is not None and is_older(tree, found, _FORGOTTEN_S):
+        if found is not None and is_older(tree, found, after_s):
             tree.unlink(path)
 
 
