@@ -359,6 +359,8 @@ async def test_other_messages_are_wrapped_as_events(client: ClientSession, queue
         ([{**NEEDED, "data_base64": "?"}], "data_base64"),
         ([{**NEEDED, "datacontenttype": 1}], "datacontenttype"),
         ([{**NEEDED, "ext": "x" * 70_000}], "attributes"),
+        (json.dumps([{**NEEDED, "data": {"a": float("nan")}}]).encode(), None),
+        (json.dumps([{**NEEDED, "data": 0}]).replace(": 0", ": [-1e400]").encode(), None),
     ],
 )
 async def test_refused_events(
@@ -369,6 +371,29 @@ async def test_refused_events(
     assert (refused.status, refused.json.get("field")) == (400, field)
     assert refused.json.get("index") == (1 if good else None)
     assert (await ask(client, "GET", f"/{queue}/peek?state=new")).json["messages"] == []
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e400", b"[-1e400, 1]"])
+@pytest.mark.parametrize("kind", ["application/json", "application/cloudevents+json"])
+async def test_a_number_that_json_cannot_have_makes_no_other_event_unreadable(
+    client: ClientSession, queue: str, number: bytes, kind: str
+) -> None:
+    """Its consumer gets an answer that any parser of JSON reads."""
+    body = number
+    if kind.startswith("application/cloudevents"):
+        body = json.dumps({**NEEDED, "data": 0}).encode().replace(b": 0", b": " + number)
+    await ask(client, "POST", f"/{queue}/messages", data=b"1", headers={"Content-Type": "text/x"})
+    await ask(client, "POST", f"/{queue}/messages", data=body, headers={"Content-Type": kind})
+    await until_ready(client, queue, 2)
+    path = f"/{queue}/messages?count=10"
+    answer = await ask(client, "GET", path, headers={"Accept": BATCH})
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    good, bad = json.loads(answer.body, parse_constant=refuse)
+    assert good["data"] == "1"
+    assert base64.b64decode(bad["data_base64"]) == body
 
 
 async def test_a_large_event_keeps_its_data(client: ClientSession, queue: str) -> None:

@@ -14,6 +14,7 @@ import base64
 import binascii
 import codecs
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from json import JSONDecodeError, JSONDecoder
@@ -38,6 +39,26 @@ _BOM = b"\xef\xbb\xbf"
 _SPACES = " \t\n\r"
 _space = re.compile(f"[{_SPACES}]*")
 _run = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise JSONDecodeError(f"{name} is not JSON", name, 0)
+
+
+def _double(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise JSONDecodeError("Expecting a number that fits a double", digits, 0)
+    return value
+
+
+# Accepts only what is JSON when it is written again: no NaN, and no infinity.
+strict_decoder = JSONDecoder(parse_float=_double, parse_constant=_refuse_constant)
+
+
+def strictly(raw: bytes) -> Any:
+    """Parse a whole text as ``strict_decoder`` does, in any encoding of JSON. Raises ValueError."""
+    return json.loads(raw, parse_float=_double, parse_constant=_refuse_constant)
 
 
 class LongText:

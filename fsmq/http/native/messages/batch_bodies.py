@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Collection, Iterator, Set
-from json import JSONDecoder
 from typing import Any, TypeVar
 
 from fsmq.spool.errors import InvalidValue
 from fsmq.spool.prepare import MAX_BATCH
 
 from ...problems import UnreadableBody
-from ...routing.json_reader import LongText, Reader
+from ...routing.json_reader import LongText, Reader, strict_decoder
 
 T = TypeVar("T")
-_decoder = JSONDecoder()
 _TEXTS = (str, LongText)
 
 
@@ -37,7 +35,7 @@ def made_of(body: bytes, name: str, make: Callable[[Any], T], within: str | None
 
 
 def _elements_in(body: bytes, name: str, within: str | None) -> Iterator[Any]:
-    reader = Reader(body, _decoder)
+    reader = Reader(body, strict_decoder)
     number = 0
     try:
         for element in _elements(reader, name, within):

@@ -25,7 +25,7 @@ from ...connection.pieces import PIECE_BYTES
 from ...describe import array, record, text
 from ...routing import bodies
 from ...routing.headers import EVENT, EVENTS, TRACE, event_value
-from ...routing.json_reader import LongText
+from ...routing.json_reader import LongText, strictly
 from ...routing.json_writer import write
 from .batch_bodies import made_of
 
@@ -150,7 +150,7 @@ def _encode(message: Message, with_queue: bool) -> Iterator[bytes]:
 def _event(message: Message) -> dict[str, Any]:
     if (message.content_type or "").partition(";")[0].strip().lower() == STRUCTURED:
         try:
-            event = json.loads(message.body)
+            event = strictly(message.body)
         except (ValueError, RecursionError):
             event = None
         if isinstance(event, dict):
@@ -203,7 +203,7 @@ def _data_of(message: Message) -> dict[str, Any]:
         return {}
     if content_type is not None:
         try:
-            return {"data": json.loads(body) if _is_json(content_type) else body.decode()}
+            return {"data": strictly(body) if _is_json(content_type) else body.decode()}
         except (ValueError, RecursionError):
             pass  # it does not match its content type, and is sent as bytes
     return {"data_base64": base64.b64encode(body).decode()}
