@@ -168,3 +168,21 @@ def test_reads_of_a_log_count_only_stored_bytes(
         others.wait(WAIT_S)
         assert stored.status == 201, stored
         assert [reader.answer().status for reader in readers] == [200] * _THREADS
+
+
+def test_whose_turn_it_is_takes_little_memory_for_many_choices_of_queues(small: Suite) -> None:
+    """Patterns take many times their text when they are compiled."""
+    choices = [
+        ",".join(f"{choice:03}{part:03}{'x' * 172}*" for part in range(100))
+        for choice in range(200)
+    ]
+
+    def claim(choice: str) -> None:
+        with Wire(small.url) as wire:
+            assert wire.ask("GET", f"/_claim?queues={choice}").status == 204
+
+    claim(choices.pop())
+    before = memory(small)
+    for choice in choices:
+        claim(choice)
+    assert memory(small) - before < 24 * MIB

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from ..context import Context
@@ -30,7 +31,7 @@ class Part(NamedTuple):
 
     name: str
     weight: int
-    pattern: re.Pattern[str] | None
+    is_pattern: bool
 
 
 class Choice:
@@ -54,7 +55,7 @@ class Choice:
         self.is_weighted = False
         for text in given:
             self.parts.append(self._part(text))
-        self.names = tuple(part.name for part in self.parts if part.pattern is None)
+        self.names = tuple(part.name for part in self.parts if not part.is_pattern)
         self.has_patterns = len(self.names) < len(self.parts)
         self._own = frozenset(self.names)
 
@@ -83,18 +84,23 @@ class Choice:
         if any(part.name == name for part in self.parts):
             raise InvalidValue("queues", f"names {name[:200]!r} twice")
         if not set(name) & set("*?"):
-            return Part(check_queue(name, "queues"), weight, None)
+            return Part(check_queue(name, "queues"), weight, is_pattern=False)
         if not is_pattern(name) or "/" in name:
             raise InvalidValue("queues", f"{name[:200]!r} is no pattern of names of queues")
-        return Part(name, weight, compiled([name]))
+        return Part(name, weight, is_pattern=True)
+
+    @cached_property
+    def _patterns(self) -> Sequence[re.Pattern[str] | None]:
+        # Compiled by the first search, which can run in a thread: many long ones take 0.1 s.
+        return [compiled([part.name]) if part.is_pattern else None for part in self.parts]
 
     def part_of(self, queue: str) -> int | None:
         """Which part a queue belongs to: that of its name, else the first pattern that matches."""
-        for at, part in enumerate(self.parts):
-            if part.pattern is None:
-                if part.name == queue:
+        for at, pattern in enumerate(self._patterns):
+            if pattern is None:
+                if self.parts[at].name == queue:
                     return at
-            elif queue not in self._own and part.pattern.fullmatch(queue):
+            elif queue not in self._own and pattern.fullmatch(queue):
                 return at
         return None
 
@@ -113,7 +119,7 @@ class Choice:
             NoSuchQueue: a named queue is missing. InvalidValue: there are too many. Unavailable.
         """
         tree = context.tree
-        found: list[list[str]] = [[] if part.pattern else [part.name] for part in self.parts]
+        found: list[list[str]] = [[] if part.is_pattern else [part.name] for part in self.parts]
         with as_unavailable("cannot look for the queues"):
             for name in self.names:
                 if _has_gone(tree, name):

@@ -43,8 +43,9 @@ from ..forms import COUNT, VISIBILITY, WAIT, as_posted, in_json
 from . import events
 from .messages import Messages
 
-# For how many choices it is remembered whose turn it is.
-_KEPT = 1000
+# For how many choices it is remembered whose turn it is, and how many characters these have in all:
+# with its compiled patterns, one can take twenty times its text.
+_KEPT, _KEPT_CHARACTERS = 1000, 512 * 1024
 _PART = r"[A-Za-z0-9._:@*?-]+"
 QUEUES = QueryParameter(
     "queues",
@@ -76,6 +77,7 @@ class SeveralQueues(Handlers):
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         self._turns: OrderedDict[tuple[str | None, str], Turns] = OrderedDict()
+        self._characters = 0  # of the choices in it
         self._finding: Batcher[Hashable, Several, _Queues] = Batcher(self._find)
 
     def add_routes(self, router: Router) -> None:
@@ -103,11 +105,10 @@ class SeveralQueues(Handlers):
 
     async def claim(self, call: Call) -> StreamResponse:
         given = call.read()
-        choice = given[QUEUES]
-        for queue in choice.names:
+        for queue in given[QUEUES].names:
             call.sender.require("receive", queue)
-        turns = self._turns_of(call, choice)
-        several = Several(self._service, self._finding, choice, turns, call)
+        turns = self._turns_of(call, given[QUEUES])
+        several = Several(self._service, self._finding, turns, call)
         count = given[COUNT]
         as_events = wants_events(call.request.headers.get(hdrs.ACCEPT))
         call.in_json = as_events or count is not None or call.wants_json
@@ -132,10 +133,14 @@ class SeveralQueues(Handlers):
 
     def _turns_of(self, call: Call, choice: Choice) -> Turns:
         key = (call.account, str(choice))
-        turns = self._turns.pop(key, None) or Turns(choice)
+        turns = self._turns.pop(key, None)
+        if turns is None:
+            turns = Turns(choice)
+            self._characters += len(key[1])
         self._turns[key] = turns
-        if len(self._turns) > _KEPT:
-            self._turns.popitem(last=False)
+        while len(self._turns) > _KEPT or self._characters > _KEPT_CHARACTERS:
+            (_, oldest), _ = self._turns.popitem(last=False)
+            self._characters -= len(oldest)
         return turns
 
 
@@ -149,15 +154,14 @@ class Several:
         self,
         service: Service,
         finding: Batcher[Hashable, Several, _Queues],
-        choice: Choice,
         turns: Turns,
         call: Call,
     ) -> None:
         self._receiver = service.receiver
         self._context = service.spool.context
         self._finding = finding
-        self.alike = (call.sender.rights, str(choice))
-        self._choice = choice
+        self._choice = turns.choice  # one for all that are alike: it is compiled once
+        self.alike = (call.account, call.sender.rights, str(self._choice))
         self._turns = turns
         self._may: Callable[[str], bool] = partial(call.sender.may, "receive")
         self._found: Found = ()
