@@ -6,9 +6,17 @@ from .layout import settings
 from .layout.settings import DEFAULTS, SETTINGS
 from .layout.settings_base import REQUIRED, MessageBody, Setting, Texts, checked
 from .layout.settings_store import SettingsStore
-from .layout.topics.deliveries import REDRIVE, Delivery
+from .layout.topics.deliveries import REDRIVE, Delivery, looks_into_bodies
 from .layout.topics.filters import MAX_FILTER_BYTES, Filter
-from .layout.topics.policies import SCOPES, Candidates, Policy, Scope, as_number, listed
+from .layout.topics.policies import (
+    MAX_LOOKED_INTO_BYTES,
+    SCOPES,
+    Candidates,
+    Policy,
+    Scope,
+    as_number,
+    listed,
+)
 from .layout.topics.topics import Subscription, as_json, log_of, subscriber_of, work_of
 from .log.consuming.burial import check_dead_letters
 from .log.log_places import From, place_in
@@ -33,6 +41,7 @@ __all__ = [
     "MAX_FILTER_BYTES",
     "MAX_ID_BYTES",
     "MAX_KEY_BYTES",
+    "MAX_LOOKED_INTO_BYTES",
     "MAX_NAME_BYTES",
     "MAX_NEXT",
     "MAX_SCHEDULE_BYTES",
@@ -64,6 +73,7 @@ __all__ = [
     "checked",
     "listed",
     "log_of",
+    "looks_into_bodies",
     "place_in",
     "ranges_of",
     "schedule_settings",

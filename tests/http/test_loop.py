@@ -24,6 +24,7 @@ from fsmq.spool.layout.messages.compression import compress
 from tests.faults.inject import injected
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
+from tests.http.keyfile import add_key
 from tests.http.routes import document, every_request
 from tests.http.small_shapes import BATCHES, NO_MOVE, NOBODY, SHAPES
 from tests.http.stock import Stock, Stored
@@ -410,6 +411,65 @@ def test_filters_on_bodies_do_not_block_the_loop(watched: tuple[Suite, Watch]) -
         assert exchange(suite, "POST", "/", headers, form.encode()) == 200
 
     assert longest(watch, publish) <= HELD_S
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Watch]]:
+    """mq with a watcher and keys."""
+    folder = tmp_path_factory.mktemp("guarded")
+    add_key(folder / "keys", "one", "--look=one")
+    yield from watch_over(folder, f"--keys={folder / 'keys'}")
+
+
+HEADS = (
+    ("many cookies", "GET /_ui/", {"Cookie": "; ".join(map("a{}=b".format, range(12_000)))}),
+    ("a long cookie", "GET /_ui/", {"Cookie": 'a="' + "\\341" * 30_000 + '"'}),
+    ("many credentials", "POST /", {"Authorization": "AWS4 " + "Credential=" * 10_000}),
+    ("a long credential", "POST /", {"Authorization": "AWS4 Credential=" + "x" * 110_000}),
+)
+
+
+@pytest.mark.parametrize(("asked", "headers"), [pytest.param(*of, id=name) for name, *of in HEADS])
+def test_credentials_do_not_block_the_loop(
+    guarded: tuple[Suite, Watch], asked: str, headers: Mapping[str, str]
+) -> None:
+    """Those of somebody without a key."""
+    suite, watch = guarded
+
+    def ask() -> None:
+        assert exchange(suite, *asked.split(), headers) in (303, 403)
+
+    assert longest(watch, ask) <= HELD_S
+
+
+def test_filters_do_not_look_into_large_bodies(watched: tuple[Suite, Watch]) -> None:
+    """Its values would take fifty times its memory, and a second of the interpreter."""
+    suite, watch = watched
+    topic = suite.root / "topics" / "large"
+    topic.mkdir()
+    said = {"filter": '{"a": ["wanted"]}', "scope": "MessageBody", "raw": True, "kept": {}}
+    (topic / "subscribed-0").write_text(json.dumps({"sns": said}))
+    body = b'{"a": [' + b"{}," * (5 * MIB) + b"1]}"
+    peak(suite)
+    before = memory(suite)
+
+    def publish() -> None:
+        assert exchange(suite, "POST", "/_topics/large/messages", {}, body) == 201
+
+    assert longest(watch, publish) <= HELD_S
+    assert peak(suite) - before < 2 * len(body) + SPARE
+
+
+def test_patterns_of_queues_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:
+    """Patterns that the process has not compiled yet."""
+    suite, watch = watched
+    numbers = count()
+
+    def claim() -> None:
+        names = [f"{'s*?*' * 43}{next(numbers):03}" for _ in range(100)]
+        assert exchange(suite, "GET", f"/_claim?queues={','.join(names)}") == 204
+
+    assert longest(watch, claim) <= HELD_S
 
 
 def test_topics_with_many_subscriptions_do_not_block_the_loop(watched: tuple[Suite, Watch]) -> None:

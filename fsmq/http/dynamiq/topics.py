@@ -72,7 +72,7 @@ class Topics(Handlers):
         content_type, attributes = kept_headers(call.request.headers)
         message = NewMessage(body, content_type=content_type, attributes=attributes)
         try:
-            ids = await self._service.publish(call.sender, topic, message)
+            ids = await self._service.publish(call, topic, message)
         except NoSuchTopic:
             if call.sender.may("admin", access.topic(topic)):
                 await self._service.resources.create_topic(topic)

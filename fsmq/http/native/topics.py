@@ -336,7 +336,7 @@ class Topics(Handlers):
             given[GROUP],
             given[DEDUP_ID],
         )
-        ids = await self._service.publish(call.sender, topic, message)
+        ids = await self._service.publish(call, topic, message)
         quoted = {queue: quote_id(message_id) for queue, message_id in ids.items()}
         before = f'{{"topic": {json.dumps(topic)}, "messages": {{'
         return listed(before, quoted, "}}\n", status=201)

@@ -29,13 +29,21 @@ from fsmq.spool.prepare import (
     join,
     listings,
 )
-from fsmq.spool.resources import Subscription, log_of, work_of
+from fsmq.spool.resources import (
+    MAX_LOOKED_INTO_BYTES,
+    Filter,
+    Subscription,
+    log_of,
+    looks_into_bodies,
+    work_of,
+)
 
 from ..guard.access import Access, Identity
 from ..guard.admission import Admission
 from ..guard.keys import KeyRing
 from ..guard.sight import seen_error, seen_of
 from ..routing.call import Call
+from ..routing.json_room import room_of_json
 from ..running.runner import Runner
 from .changes import Changes
 from .log_resources import LogResources
@@ -151,19 +159,19 @@ class Service(Runner):
 
     # -- verbs -----------------------------------------------------------------------------------
 
-    async def publish(self, identity: Identity, topic: str, message: NewMessage) -> dict[str, str]:
+    async def publish(self, call: Call, topic: str, message: NewMessage) -> dict[str, str]:
         """Store a copy in every subscribed queue and log; returns their ids by queue.
 
         Ids and errors name only subscribers that the sender may see. Raises what
-        :func:`fsmq.spool.prepare.publish_copies` raises.
+        :func:`fsmq.spool.prepare.publish_copies` raises, Overloaded, TooManyRequests.
         """
-        async with self._telling(identity, topic):
+        async with self._telling(call.sender, topic):
             to = self.spool.context.topics.known(topic, FEW)
             light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
-            publish = partial(self._publish, topic, message, to if light else None)
+            publish = partial(self._publish, call, topic, message, to if light else None)
             found = await self.do(publish, light=light)
             self._wake_readers(found)
-            return seen_of(identity, found)
+            return seen_of(call.sender, found)
 
     def _wake_readers(self, subscribers: Iterable[str]) -> None:
         for log in filter(None, map(log_of, subscribers)):
@@ -199,11 +207,12 @@ class Service(Runner):
                 self._wake_readers(found)
 
     def _publish(
-        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None
+        self, call: Call, topic: str, message: NewMessage, to: Sequence[Subscription] | None
     ) -> Prepared[dict[str, str]]:
         topics = self.spool.context.topics
         if to is None:
             to = topics.subscribed(topic)
+        hold_looks(call, (one.filter for one in to), [message.body])
         return self._publish_copies(topic, copies_of(topics, topic, message, to))
 
     def _publish_copies(
@@ -263,3 +272,13 @@ class Service(Runner):
             if self.reports.is_due(metrics):
                 await self.in_thread(self.reports.write_if_due, metrics)
             await asyncio.sleep(REPORTS_EVERY_S)
+
+
+def hold_looks(call: Call, filters: Iterable[Filter | None], bodies: Iterable[bytes]) -> None:
+    """Hold the memory of what bodies become while the filters of subscriptions look into them.
+
+    Raises Overloaded, TooManyRequests.
+    """
+    if any(map(looks_into_bodies, filters)):
+        looked_into = (one for one in bodies if len(one) <= MAX_LOOKED_INTO_BYTES)
+        call.hold_made(sum(map(room_of_json, looked_into)))

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import time
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +25,8 @@ from ..guard.access import Access, Identity
 
 SESSION_S = 12 * 3600
 _PLAIN, _SECURE = "fsmq_ui", "__Secure-fsmq_ui"
+# Found without reading the others: a head can have thousands, and aiohttp makes objects of each.
+_named = {name: re.compile(rf"(?:^|;)[ \t]*{name}=([^;]*)") for name in (_SECURE, _PLAIN)}
 
 
 class _Cookie(NamedTuple):
@@ -51,8 +54,10 @@ class Sessions:
 
     def identity(self, request: BaseRequest) -> Identity | None:
         """The identity of a request's session; None if it has none. Call `prepare` first."""
-        for name in (_SECURE, _PLAIN):
-            cookie = _parse(request.cookies.get(name, ""))
+        given = request.headers.get(hdrs.COOKIE, "")
+        for named in _named.values():
+            value = named.search(given)
+            cookie = None if value is None else _parse(value[1].strip())
             if cookie is not None and time.time() < cookie.end:
                 found = self._access.of_session(cookie.name, partial(self._proves, cookie))
                 if found is not None:

@@ -29,6 +29,7 @@ from fsmq.spool.resources import (
     work_of,
 )
 
+from ...service.service import hold_looks
 from .. import message_attributes
 from ..actions.sending import check_id, own_lines
 from ..ask import Action, Ask, Result
@@ -142,6 +143,8 @@ class Publishing(OfTopics):
                 to = await self._service.listing(topics.subscribed, topic.name)
         except NoSuchTopic:
             raise no_such_topic() from None
+        filters = (one.filter for one in to)
+        hold_looks(ask.call, filters, [one.body.encode() for one in publications])
         size = work_of(to, sum(len(one.body) for one in publications), len(publications))
         copies = await self._service.beside(size, self._copies, ask, topic, publications, to)
         await self._service.publish_copies(ask.identity, topic.name, copies)

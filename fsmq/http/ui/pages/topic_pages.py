@@ -16,6 +16,7 @@ from fsmq.spool.resources import Filter
 from ...guard import access
 from ...guard.sight import seen_of
 from ...routing import needs
+from ...service.service import hold_looks
 from ..actions import Action, Actions, Done, Form, Question, attributes_of
 from ..commands import curl, fsmq
 from ..page_request import PageRequest
@@ -166,6 +167,7 @@ async def _ask_publish(request: PageRequest, form: Form) -> Question:
 def _takers(request: PageRequest, topic: str, sent: NewMessage) -> tuple[int, list[str]]:
     """How many subscriptions the visitor may see, and those whose filters take a message."""
     found = seen_of(request.identity, request.spool.subscriptions(topic))
+    hold_looks(request.call, found.values(), [sent.body])
     takers = [
         name
         for name, one in found.items()
@@ -186,7 +188,7 @@ def _message(form: Form) -> NewMessage:
 
 async def _publish(request: PageRequest, form: Form) -> Done:
     sent = _message(form)
-    ids: Mapping[str, Any] = await request.service.publish(request.identity, form.queue, sent)
+    ids: Mapping[str, Any] = await request.service.publish(request.call, form.queue, sent)
     return Done("published", len(ids), request.url("topics", form.queue))
 
 

@@ -8,6 +8,7 @@ takes messages as they were published, and other attributes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,9 @@ class Delivery(Filter):
         self.scope: Scope = scope
         self.raw = raw
         self.kept = dict(kept or {})
-        self.policy = None if policy is None else json.loads(policy.text)
+        self.policy = None
+        if policy is not None:
+            self.policy = json.loads(policy.text, parse_int=_shown, parse_float=_shown)
 
     @property
     def dead_letter_queue(self) -> str | None:
@@ -60,17 +63,25 @@ class Delivery(Filter):
         member = {"filter": policy, "scope": self.scope, "raw": self.raw, "kept": self.kept}
         return json.dumps({_MEMBER: member}).encode() + b"\n"
 
-    @property
-    def looks_into_bodies(self) -> bool:
-        """Whether it selects messages by their bodies."""
-        return self.sns is not None and self.sns.scope != SCOPES[0]
-
     def matches(self, attributes: Mapping[str, str], body: bytes = b"") -> bool:
         return self.takes({name: candidates_of(text) for name, text in attributes.items()}, body)
 
     def takes(self, attributes: Mapping[str, Candidates], body: bytes) -> bool:
         """Whether a message with these values passes."""
         return self.sns is None or self.sns.matches(attributes, body)
+
+
+def _shown(digits: str) -> int | float | str:
+    """A number of a policy in answers; a text if no double has it, as JSON has no infinity."""
+    double = float(digits)
+    if math.isinf(double):
+        return digits
+    return int(digits) if digits.removeprefix("-").isdecimal() else double
+
+
+def looks_into_bodies(filter: Filter | None) -> bool:
+    """Whether a filter selects messages by their bodies."""
+    return isinstance(filter, Delivery) and filter.sns is not None and filter.scope != SCOPES[0]
 
 
 def outlives_its_queue(text: bytes) -> bool:

@@ -20,6 +20,9 @@ from .policy_checks import bad, check
 Scope = Literal["MessageAttributes", "MessageBody"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 MAX_POLICY_BYTES = 16 * 1024
+# The largest body that a policy looks into: the largest of Amazon SNS here. The values of a larger
+# one could take fifty times its memory, and a second of the interpreter.
+MAX_LOOKED_INTO_BYTES = 1024 * 1024
 _MAX_KEYS = 5
 _MAX_COMBINATIONS = 150
 _TOO_COMPLEX = "Filter policy is too complex"
@@ -66,6 +69,8 @@ class Policy:
         """Whether a message passes."""
         if self.scope == "MessageAttributes":
             return self._test(lambda name: attributes.get(name, ()))
+        if len(body) > MAX_LOOKED_INTO_BYTES:
+            return False
         try:
             document = _parsed(body.decode())
         except (ValueError, RecursionError):

@@ -23,7 +23,7 @@ from ..of_queues import WhileThere
 from ..transitions import LOGS, TOPICS
 from ..tree import Tree
 from . import deliveries
-from .deliveries import MAX_ENTRY_BYTES, Delivery
+from .deliveries import MAX_ENTRY_BYTES, Delivery, looks_into_bodies
 from .filters import Filter
 
 # A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
@@ -81,9 +81,7 @@ class Subscription(NamedTuple):
 def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1) -> int:
     """The cost of filtering and copying some messages, as a number of bytes that could be copied in
     the same time. size: of their bodies."""
-    into_bodies = sum(
-        isinstance(one.filter, Delivery) and one.filter.looks_into_bodies for one in subscriptions
-    )
+    into_bodies = sum(looks_into_bodies(one.filter) for one in subscriptions)
     copies = len(subscriptions) * (size + messages * _WORK_OF_COPY)
     return copies + into_bodies * _WORK_OF_LOOK * size
 
