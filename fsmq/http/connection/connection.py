@@ -61,14 +61,9 @@ class Connection(OnWire):
     )
 
     def __init__(
-        self,
-        server: web.Server,
-        connections: OpenConnections[Connection],
-        *,
-        loop: asyncio.AbstractEventLoop,
-        **options: Any,
+        self, server: web.Server, connections: OpenConnections[Connection], **options: Any
     ) -> None:
-        super().__init__(server, connections, loop=loop, **options)
+        super().__init__(server, connections, **options)
         self.beginning: asyncio.Task[None] | None = None
         self.on_hang_up: Callable[[], None] | None = None
         self.on_written: Callable[[], None] | None = None
