@@ -23,7 +23,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def spool(root: Path, clock: Clock) -> Iterator[Spool]:
-    """A spool whose clock stands still until a test moves it. Syncs are off: nothing crashes."""
+    """A spool whose clock stands still until a test moves it. Syncs are off."""
     with Spool(root, sync="none", clock=clock) as opened:
         yield opened
 

@@ -1,11 +1,11 @@
-"""A process that dies between any two system calls of a verb."""
+"""Processes that die between any two system calls of a verb."""
 
 from __future__ import annotations
 
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,35 @@ MUTATING = ("open", "write", "fsync", "utime", "link", "unlink", "mkdir", "rmdir
 MUTATING += ("setxattr", "removexattr", "pwrite")
 
 
-def run_and_die(
-    root: Path, verb: Callable[[Spool], object], at: int, clock: Callable[[], float]
-) -> bool | None:
-    """Run a verb in a child that SIGKILLs itself just before its mutating call number ``at``.
+Verb = Callable[[Spool], object]
 
-    A write dies half done. Tells whether the verb was acknowledged; None if it ended by itself, so
-    that there is no call of this number.
+
+def crashes_of(
+    root: Path,
+    verb: Verb,
+    clock: Callable[[], float],
+    prepare: Callable[[Path], object],
+    least: int = 2,
+) -> Iterator[tuple[bool, Path]]:
+    """Every crash of a verb: whether the verb was acknowledged, and the tree after the crash.
+
+    prepare: makes each tree. least: the verb makes at least this many calls.
+    """
+    for at in range(1000):
+        tree = root / str(at)
+        prepare(tree)
+        acknowledged = run_and_die(tree, verb, at, clock)
+        if acknowledged is None:
+            assert at >= least
+            return
+        yield acknowledged, tree
+    raise AssertionError("the verb did not end")
+
+
+def run_and_die(root: Path, verb: Verb, at: int, clock: Callable[[], float]) -> bool | None:
+    """Run a verb in a child that kills itself just before its mutating call number ``at``.
+
+    A write is half done. Returns whether the verb was acknowledged, or None if it has fewer calls.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -36,18 +58,16 @@ def run_and_die(
         os._exit(1)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = pipe.read()
+        output = pipe.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
-        return b"acknowledged" in told
+        return b"acknowledged" in output
     assert os.waitstatus_to_exitcode(status) == 0, "the verb failed; see its traceback"
     return None
 
 
-def _child(
-    root: Path, verb: Callable[[Spool], object], at: int, clock: Callable[[], float], pipe: int
-) -> None:
+def _child(root: Path, verb: Verb, at: int, clock: Callable[[], float], pipe: int) -> None:
     write = os.write
     spool = Spool(root, sync="fsync", workers=1, clock=clock)
     countdown = die_before(at)
@@ -57,7 +77,7 @@ def _child(
 
 
 def die_before(at: int) -> Countdown:
-    """Let this process kill itself before the mutating call of this number from now on."""
+    """Let this process kill itself before its mutating call of this number, from now on."""
     countdown = Countdown(at)
     for name in MUTATING:
         setattr(os, name, countdown.wrap(getattr(os, name)))
@@ -66,7 +86,7 @@ def die_before(at: int) -> Countdown:
 
 
 def leave(root: Path, *messages: NewMessage) -> None:
-    """Write messages and die before they are shown."""
+    """Write messages in a process that dies before it shows them."""
     child = os.fork()
     if child == 0:
         try:
@@ -75,25 +95,25 @@ def leave(root: Path, *messages: NewMessage) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         except BaseException:
             traceback.print_exc()
-        os._exit(1)  # else a second pytest would go on from here
+        os._exit(1)  # else a second pytest would continue from here
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 def begin_sends(spool: Spool, queue: str, *messages: NewMessage) -> Prepared[None]:
-    """Write messages into a fifo queue, and neither sync nor show them."""
+    """Write messages to a fifo queue, and neither sync nor show them."""
     return begin_to_send(spool, prepare.put(spool.context, queue, messages))
 
 
 def begin_to_send(spool: Spool, prepared: Prepared[Any]) -> Prepared[None]:
-    """Write what a verb sends into fifo queues, and neither sync nor show it."""
+    """Write the messages that a verb sends to fifo queues, and neither sync nor show them."""
     group = spool.context.sequencer.group(key_of(prepared))
     group.enter()
     return group.write([prepared])
 
 
 class Countdown:
-    """How many mutating calls are left to a process."""
+    """Counts the mutating calls of a process, and kills it at the last."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -114,7 +134,7 @@ class Countdown:
         return counted
 
     def end(self) -> None:
-        """The verb is over: die here if one call more was asked for, or leave in order."""
+        """End the process: by a kill if the countdown has just ended, else in order."""
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(0)

@@ -1,4 +1,4 @@
-"""What the spool's tests share: a clock to turn, eyes that look at the tree itself, a child."""
+"""Helpers of the spool's tests: a clock, views of the tree, processes and faulty files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def present(value: _T | None) -> _T:
+    """The value, which must not be None."""
+    assert value is not None
+    return value
 
 
 class Clock:
-    """Unix seconds that pass only when told to."""
+    """Unix seconds that pass only when a test advances them."""
 
-    def __init__(self) -> None:
-        self.now = float(int(time.time()))
+    def __init__(self, now: float | None = None) -> None:
+        self.now = float(int(time.time())) if now is None else now
 
     def __call__(self) -> float:
         return self.now
@@ -25,7 +34,7 @@ class Clock:
 
 
 def tree_of(root: Path) -> dict[str, list[str]]:
-    """The messages of a tree by folder, as ``ls`` shows them; dot-names included."""
+    """The file names of a tree by folder, dot-names included."""
     found = {name: sorted(p.name for p in (root / name).iterdir()) for name in ("new", "delay")}
     for queue in sorted((root / "queues").iterdir()):
         found[f"queues/{queue.name}"] = sorted(p.name for p in queue.iterdir())
@@ -33,7 +42,7 @@ def tree_of(root: Path) -> dict[str, list[str]]:
 
 
 def visible(root: Path) -> list[tuple[str, str]]:
-    """Every (queue, id) that stands in new, queues or delay under its own name, sorted."""
+    """Every (queue, id) in new, queues or delay, sorted. Dot-names do not count."""
     found = []
     for folder in ("new", "delay"):
         for path in (root / folder).iterdir():
@@ -46,12 +55,12 @@ def visible(root: Path) -> list[tuple[str, str]]:
 
 
 def listed(folder: Path) -> list[str]:
-    """What is in a folder of snapshots, sorted; its lock does not count."""
+    """The names in a folder of snapshots, sorted, without its lock."""
     return sorted(name for name in os.listdir(folder) if name != ".lock")
 
 
 def back_to_new(root: Path, queue: str = "jobs", only: str | None = None) -> None:
-    """Bring what can be claimed, or is hidden, to new/: as a shell user does. only: one id."""
+    """Move ready and hidden messages to new/, as a shell user may. only: one id."""
     for path in [*(root / "queues" / queue).iterdir(), *(root / "delay").glob(f"{queue}:*")]:
         message_id = path.name.rpartition(":")[2]
         if only in (None, message_id):
@@ -59,7 +68,7 @@ def back_to_new(root: Path, queue: str = "jobs", only: str | None = None) -> Non
 
 
 def await_a_later_ctime(path: Path) -> None:
-    """Return when a change made now gets another ctime than ``path`` has (kernel ticks: 4 ms)."""
+    """Return when a change made now gets a later ctime than ``path`` has (kernel ticks: 4 ms)."""
     probe = path.with_name(".tick")
     while True:
         probe.touch()
@@ -69,7 +78,7 @@ def await_a_later_ctime(path: Path) -> None:
 
 
 def nest(folder: Path, depth: int) -> None:
-    """Make a folder in it, and one in that, and so on: deeper than a path can be long."""
+    """Nest folders this deep, which may be deeper than a path can be long."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(depth):
         os.mkdir("deep", dir_fd=here)
@@ -81,7 +90,7 @@ def nest(folder: Path, depth: int) -> None:
 
 @contextmanager
 def forked(fork: Callable[[], int] = os.fork) -> Iterator[int]:
-    """A child that has a copy of all that is open here, until the end of the block."""
+    """A child that has copies of all open descriptors until the end of the block."""
     reading, writing = os.pipe()
     child = fork()
     if child == 0:
@@ -99,7 +108,7 @@ def forked(fork: Callable[[], int] = os.fork) -> Iterator[int]:
 
 @contextmanager
 def files_no_longer_than(size: int) -> Iterator[None]:
-    """The kernel takes as much of a write as there is room for, as on a disk that gets full."""
+    """Let the kernel cut writes at this file size, as a disk does that gets full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -109,7 +118,7 @@ def files_no_longer_than(size: int) -> Iterator[None]:
 
 
 def damage(path: Path, at: int, size: int = 1) -> None:
-    """Change bytes of a file."""
+    """Invert bytes of a file."""
     with path.open("r+b") as file:
         file.seek(at)
         old = file.read(size)

@@ -1,6 +1,6 @@
-"""What a spool must look like, as dictionaries: the model that the state machines hold it against.
+"""A model of a spool, as dictionaries. The state machines compare it with a real spool.
 
-It knows which messages stand in which queue and state, and what becomes of them; nothing of files.
+It has the messages of each queue with their states, and knows nothing of files.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from fsmq.spool import DuplicateMessage, NoSuchMessage, State
 from fsmq.spool.layout import names
 
 NEW, READY, DELAY = State.NEW, State.READY, State.DELAY
-DEAD = "dead"  # the dead-letter queue of all that have one
+DEAD = "dead"  # the dead-letter queue of all queues that have one
 FACTOR, MOST_S = 2.0, 10.0  # of backoffs
 
 
 @dataclass(eq=False)
 class Fact:
-    """What the model knows of one message, which is another one than the next of its id."""
+    """One message. The next message of its id is another Fact."""
 
     body: bytes
     state: State = READY
     deliveries: int = 0
-    deadline: float | None = None  # Unix seconds; None: no stamp was set
+    deadline: float | None = None  # Unix seconds; None: it has no stamp
     headers: tuple[str | None, dict[str, str]] = (None, {})
-    buried_from: str | None = None  # the queue from which it was buried last
-    waits: bool = False  # its stamp says that its claim has ended, and it waits for its backoff
+    buried_from: str | None = None  # the queue of its last burial
+    waits: bool = False  # its claim has ended, and it waits for its backoff
 
     def is_claimed(self) -> bool:
         return self.state is DELAY and self.deliveries > 0 and not self.waits
@@ -37,7 +37,7 @@ def _ms(seconds: float) -> int:
 
 
 def _apart(before: float | None, deadline: float) -> float:
-    """A deadline whose last two digits are others than those before."""
+    """A deadline whose last two digits differ from those before."""
     if before is None or (_ms(before) - _ms(deadline)) % 100:
         return deadline
     return (_ms(deadline) + 1) / 1000
@@ -66,10 +66,7 @@ class Model:
         return sorted(i for i, fact in self.messages.items() if fact.state in states)
 
     def holds(self, own: str, *, beside: str = "") -> bool:
-        """Whether a message of an own id stands here, under whichever of its names.
-
-        beside: a name that does not count.
-        """
+        """Whether a message of an own id is in the queue, under any name but ``beside``."""
         return not (self.messages.keys() - {beside}).isdisjoint(names.siblings(own))
 
     def is_used_up(self, fact: Fact) -> bool:
@@ -88,7 +85,7 @@ class Models:
         return expires is not None and expires <= self.clock()
 
     def deadline(self, seconds: float) -> float:
-        """The time in so many seconds, to the millisecond."""
+        """The time in this many seconds, to the millisecond."""
         return round(self.clock() + seconds, 3)
 
     def put(
@@ -100,7 +97,7 @@ class Models:
         return Fact(body, DELAY, deadline=self.deadline(delay), headers=headers)
 
     def take(self, name: str, message_id: str, visibility: float) -> Fact:
-        """What a claim or a renewal makes of a message."""
+        """Claim a message, or renew its claim."""
         fact = self.queues[name].messages[message_id]
         fact.deadline = self.next_deadline(fact, visibility)
         if fact.state is not DELAY or fact.waits:
@@ -109,7 +106,7 @@ class Models:
         return fact
 
     def may_be_claimed(self, name: str) -> int:
-        """How many messages more may be claimed now."""
+        """How many more messages may be claimed now."""
         model = self.queues[name]
         if model.paused_until > self.clock():
             return 0
@@ -122,7 +119,7 @@ class Models:
         return fact.deadline is not None and fact.deadline > self.clock()
 
     def next_deadline(self, fact: Fact, visibility: float) -> float:
-        """A renewal keeps the last two digits, which name its claim; another claim may not."""
+        """A renewal keeps the last two digits, which name its claim; a new claim changes them."""
         asked, before = self.deadline(visibility), fact.deadline
         if before is None:
             return asked
@@ -131,7 +128,7 @@ class Models:
         return _apart(before, asked) if fact.deliveries == 99 or before < 0.1 else asked
 
     def end_claim(self, fact: Fact) -> None:
-        """The claim leaves nothing but its digits, in 1970."""
+        """End the claim: of its deadline only the digits remain, in 1970."""
         if fact.deliveries and fact.deadline is not None:
             fact.deadline = _ms(fact.deadline) % 100 / 1000
         else:
@@ -147,7 +144,7 @@ class Models:
             fact.deadline = deadline
 
     def end(self, name: str, message_id: str) -> None:
-        """A claim or a delay ends, and the message is not buried: it waits, or is ready."""
+        """End a claim or a delay of a message that is not buried: it waits, or is ready."""
         model, fact = self.queues[name], self.queues[name].messages[message_id]
         first = model.retry_backoff
         if first is None or fact.deadline is None or not fact.is_claimed():
@@ -157,7 +154,7 @@ class Models:
         fact.deadline, fact.waits = _alike(fact.deadline, self.deadline(wait)), True
 
     def claim(self, name: str, count: int, visibility: float) -> list[str]:
-        """Claim the first ones that are ready, and remove the expired ones before them."""
+        """Claim the first ready messages, and remove expired ones on the way."""
         claimed: list[str] = []
         model = self.queues[name]
         for message_id in model.ids(READY):
@@ -171,13 +168,13 @@ class Models:
         return claimed
 
     def is_claim(self, name: str, message_id: str, fact: Fact, deadline: float, count: int) -> bool:
-        """Whether a message is still held by a claim that has set this deadline and count."""
+        """Whether the claim that set this deadline and count still holds the message."""
         now = self.queues[name].messages.get(message_id) if name in self.queues else None
         is_held = now is fact and fact.state is DELAY
         return is_held and (fact.deadline, fact.deliveries) == (deadline, count)
 
     def bury(self, name: str, message_id: str) -> bool:
-        """Send to the dead letters; False where one of its id stands there."""
+        """Move to the dead letters; False if a message of its id is there."""
         dead = self.queues.setdefault(DEAD, Model())
         if message_id in dead.messages:
             return False
@@ -188,7 +185,10 @@ class Models:
         return True
 
     def redrive(self, name: str, to: str | None) -> tuple[int, int, int]:
-        """Bring what is ready to a queue, or home; how many moved, conflict, and have no home."""
+        """Move ready messages to a queue or to their origin.
+
+        Returns how many moved, how many conflict, and how many have no origin.
+        """
         moved = conflicts = no_origin = 0
         for message_id in self.queues[name].ids(READY):
             fact = self.queues[name].messages[message_id]
@@ -208,7 +208,7 @@ class Models:
         return moved, conflicts, no_origin
 
     def set_priority(self, name: str, message_id: str, new_id: str) -> type[Exception] | None:
-        """Give a message another name; the error if that cannot be."""
+        """Give a message another name; the error if that is impossible."""
         model = self.queues[name]
         fact = model.messages.get(message_id)
         if fact is not None and fact.state is NEW:  # it is delivered first
@@ -229,7 +229,7 @@ class Models:
         states: set[State],
         is_moved: Callable[[str], bool] = lambda message_id: True,
     ) -> tuple[int, int]:
-        """Move what is in these states; how many were moved, and how many stay."""
+        """Move the messages in these states; how many moved, and how many conflict."""
         moved = conflicts = 0
         for message_id in filter(is_moved, self.queues[source].ids(*states)):
             if message_id in self.queues[to].messages:
@@ -244,7 +244,7 @@ class Models:
     # -- the mover ---------------------------------------------------------------------------------
 
     def deliver(self, is_left: Callable[[str, str], bool] = lambda name, message_id: False) -> None:
-        """What a mover does now; ``is_left`` tells of a new message whether it leaves it alone."""
+        """Do the work of a mover. It skips the new messages of which ``is_left`` is true."""
         for name, model in list(self.queues.items()):
             for message_id in model.ids(NEW):
                 if not is_left(name, message_id):

@@ -1,4 +1,4 @@
-"""What the processes of test_races do; each has a spool of its own on the common tree."""
+"""The processes of test_races. Each opens the common tree as a spool of its own."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from fsmq.spool.verbs.queues import deletion
 from fsmq.spool.verbs.queues.subscribing import describe_topic
 from tests.spool.helpers import visible
 
-# A child shares nothing with its parent but the tree: it is forked from a process that has only
-# imported what it needs.
+# A child shares only the tree with its parent: the fork server has only imported modules.
 PROCESSES: ForkServerContext = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.spool.racing"])
 TIMEOUT_S = 60
-_OVER = "over"  # a queue that says so; none that is used comes before it
+_OVER = "over"  # this queue ends the race; the queues of the race have later names
 
 
 class Held(NamedTuple):
@@ -44,7 +43,7 @@ class Held(NamedTuple):
 
 
 def race(work: Callable[..., Any], root: Path, count: int, *arguments: Any) -> list[Any]:
-    """Run ``work(root, number, *arguments)`` in so many processes at once; their results."""
+    """The results of ``work(root, number, *arguments)`` in ``count`` processes at once."""
     gate = PROCESSES.Barrier(count)
     results = PROCESSES.SimpleQueue()
     running = [
@@ -77,7 +76,7 @@ def _run(
 
 
 def drain(root: Path, number: int, watch: str, total: int) -> list[str]:
-    """Claim and remove until all of a queue's messages are gone; the ids got."""
+    """Claim and remove messages until the queue is empty; the ids that were claimed."""
     got: list[str] = []
     with Spool(root, sync="none", watch=watch, poll_interval=0.02) as spool:  # type: ignore[arg-type]
         jobs = spool.queue("jobs", create=True)
@@ -89,20 +88,20 @@ def drain(root: Path, number: int, watch: str, total: int) -> list[str]:
 
 
 def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
-    """Claim for a moment again and again, let claims run out, renew some near their end.
+    """Make short claims, let most of them end, and renew some near their end.
 
-    For longer where the machine is too busy to tell anything in this time.
+    It takes longer on a machine that is too busy for enough claims in this time.
     """
     log: list[Held] = []
     began = time.monotonic()
 
-    def goes_on() -> bool:
-        so_far, enough = (sum(held.renewal for held in log), 4) if renews else (len(log), 40)
-        return time.monotonic() < began + (seconds if so_far >= enough else TIMEOUT_S)
+    def has_time() -> bool:
+        made, enough = (sum(held.renewal for held in log), 4) if renews else (len(log), 40)
+        return time.monotonic() < began + (seconds if made >= enough else TIMEOUT_S)
 
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
-        while goes_on():
+        while has_time():
             asked = time.time()
             for message in jobs.claim(2, visibility=0.03):
                 assert message.deadline is not None
@@ -114,17 +113,17 @@ def hold(root: Path, number: int, seconds: float, renews: bool) -> list[Held]:
 
 def _renew_late(jobs: Any, message_id: str, deadline: float) -> list[Held]:
     while time.time() < deadline - 0.0005:
-        pass  # no sleep is so punctual
+        pass  # no sleep is precise enough
     asked = time.time()
     try:
         later = jobs.renew(message_id, 0.05)
     except (NoSuchMessage, Unavailable):
-        return []  # it has run out; or who acts on it was stopped in the middle: nothing is held
+        return []  # the claim has ended, or another process holds the latch
     return [Held(message_id, asked, time.time(), later, renewal=True)]
 
 
 def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
-    """Put the same ids as all others do; those that were acknowledged."""
+    """Put the same ids as all others; the ids that were acknowledged."""
     won = []
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
@@ -133,7 +132,7 @@ def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
                 try:
                     won.append(jobs.put(b"put by %d" % number, id=own))
                 except Unavailable:
-                    continue  # someone is at it: ask again, as clients do
+                    continue  # another process puts it: retry, as clients do
                 except DuplicateMessage:
                     pass
                 break
@@ -142,7 +141,7 @@ def put_own_ids(root: Path, number: int, ids: Sequence[str]) -> list[str]:
 
 
 def put_own_batches(root: Path, number: int, count: int, size: int) -> list[str]:
-    """Put the same batches as all others do, each in an order of one's own; what one has put."""
+    """Put the same batches as all others, in a random order; the ids that were acknowledged."""
     won = []
     with Spool(root, sync="none") as spool:
         for batch in range(count):
@@ -171,21 +170,21 @@ def deliver_much(root: Path, number: int, total: int) -> int:
 
 
 def use_or_delete(root: Path, number: int, count: int, seconds: float, verb: str) -> int:
-    """Number 0 deletes (or purges) again and again, the others do all that one can do.
+    """Number 0 deletes (or purges) the queue again and again, the others use it.
 
-    For longer where the machine is so busy that one of them has come to nothing in this time.
+    It takes longer on a machine that is so busy that one of them did nothing in this time.
     """
     done = 0
     began = time.monotonic()
     marks = [root.with_name(f"used-{user}") for user in range(1, count)]
 
-    def goes_on() -> bool:
+    def has_time() -> bool:
         lasted = time.monotonic() - began
         has_enough = all(mark.exists() for mark in marks) if number == 0 else done
         return lasted < (seconds if done and has_enough else TIMEOUT_S)
 
     with Spool(root, sync="none") as spool:
-        while goes_on():
+        while has_time():
             try:
                 done += _end_all(spool, verb) if number == 0 else _use(spool, number)
             except (NoSuchQueue, NoSuchMessage, DuplicateMessage, Unavailable):
@@ -197,14 +196,14 @@ def use_or_delete(root: Path, number: int, count: int, seconds: float, verb: str
 
 def _end_all(spool: Spool, verb: str) -> int:
     if verb == "purge":
-        _purge_and_look(spool)
+        _purge_and_check(spool)
     else:
         spool.create_queue("jobs")
         spool.delete_queue("jobs")
     return 1
 
 
-def _purge_and_look(spool: Spool) -> None:
+def _purge_and_check(spool: Spool) -> None:
     before = _ids(spool)
     spool.queue("jobs").purge()
     left = before & _ids(spool)
@@ -212,7 +211,7 @@ def _purge_and_look(spool: Spool) -> None:
 
 
 def _ids(spool: Spool) -> set[str]:
-    """All ids but those that are used again."""
+    """All ids but the one that is used again."""
     return {message_id for _, message_id in visible(spool.tree.root)} - {"own"}
 
 
@@ -227,9 +226,9 @@ def _use(spool: Spool, number: int) -> int:
 
 
 def purge_in_use(root: Path, number: int, rounds: int, way: str) -> set[str]:
-    """Number 0 fills and purges queues; what was in them. The others claim there and give back.
+    """Number 0 fills and purges queues, and the others claim and release; the ids purged.
 
-    way: "many" if folders go at once, however few messages are in them.
+    way: "many" to move whole folders, however few messages are in them.
     """
     purged: set[str] = set()
     with Spool(root, sync="none") as spool:
@@ -240,7 +239,7 @@ def purge_in_use(root: Path, number: int, rounds: int, way: str) -> set[str]:
 
 
 def delete_in_use(root: Path, number: int, rounds: int, way: str) -> None:
-    """Number 0 fills and deletes queues. The others claim there and give back."""
+    """Number 0 fills and deletes queues, and the others claim and release."""
     with Spool(root, sync="none") as spool:
         for jobs, _ in _queues_in_use(spool, number, rounds, way):
             jobs.delete()
@@ -249,9 +248,9 @@ def delete_in_use(root: Path, number: int, rounds: int, way: str) -> None:
 def _queues_in_use(
     spool: Spool, number: int, rounds: int, way: str
 ) -> Iterator[tuple[Queue, set[str]]]:
-    """For number 0 queues that the others use, with what is in them."""
+    """For number 0: queues that the others use, with the ids in them."""
     if number:
-        _use_the_last(spool)
+        _use_the_newest(spool)
         return
     if way == "many":
         deletion._FEW = 0
@@ -261,14 +260,14 @@ def _queues_in_use(
             ids = jobs.put_many([NewMessage(b"", delay=600.0)] * 30 + [NewMessage(b"x")] * 4)
             spool.deliver()
             while not jobs.peek(1, state="in_flight"):
-                pass  # the others have not come to it
+                pass  # the others have not claimed yet
             yield jobs, set(ids)
     finally:
         spool.create_queue(_OVER)
 
 
-def _use_the_last(spool: Spool) -> None:
-    """Claim and give back in the queue that was made last, as fast as can be."""
+def _use_the_newest(spool: Spool) -> None:
+    """Claim and release in the newest queue, as fast as possible."""
     while _OVER not in (queues := spool.queues()):
         try:
             if not queues:
@@ -285,7 +284,7 @@ OWN_OF_CHANNELS = ("visibility_timeout", "max_window", "paused", "max_lag")
 
 
 def change_one_setting(root: Path, number: int, rounds: int) -> None:
-    """Change the same member of all that has settings again and again; others change others."""
+    """Change one member of all settings again and again, while others change other members."""
     with Spool(root, sync="none", delivers=False) as spool:
         log = spool.log("events")
         channel = log.channel("mail")

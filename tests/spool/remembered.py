@@ -1,8 +1,8 @@
-"""What an NFS client remembers of names while other hosts change them.
+"""The cache of names of an NFS client, while other hosts change the tree.
 
-It finds what a name led to before, stamps that, and renames into a folder that has gone elsewhere;
-until the folder of the name is opened, which makes it ask. `tests/nfs/memory.py` shows the same on
-real NFS.
+The client resolves a name to the file that had it before: it stamps that file, and renames into a
+folder that has moved. Only opening the folder of the name makes it ask the server. See
+`tests/nfs/memory.py` for the same on real NFS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IN_FOLDER = ("open", "rename", "unlink", "mkdir", "link")
 
 
 class Memory:
-    """What the host of a spool remembers. Other spools on the same tree are on other hosts."""
+    """The cache of the host of one spool. Other spools on the same tree are on other hosts."""
 
     def __init__(self, spool: Spool, patched: pytest.MonkeyPatch) -> None:
         self._root = spool.tree.fd
@@ -31,7 +31,7 @@ class Memory:
             patched.setattr(os, name, self._wrap(name, getattr(os, name)))
 
     def keep(self, *paths: str) -> None:
-        """Remember what stands there now, or that nothing does."""
+        """Cache the file at each path, or that none exists."""
         for path in paths:
             try:
                 flags = os.O_PATH | os.O_NOFOLLOW
@@ -64,14 +64,14 @@ class Memory:
         return called
 
     def _forget(self, folder: str) -> None:
-        """The folder is asked for: what stands at the names in it is known no more."""
+        """Drop the names in a folder that is opened."""
         for path in [p for p in self._known if os.path.dirname(p) == folder]:
             fd = self._known.pop(path)
             if fd is not None:
                 os.close(fd)
 
     def _within(self, path: Any) -> Any:
-        """The path, by way of the folder that is remembered, wherever that stands now."""
+        """The path through the cached folder, wherever that folder is now."""
         if isinstance(path, str):
             folder, _, name = path.rpartition("/")
             fd = self._known.get(folder)

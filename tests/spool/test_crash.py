@@ -1,10 +1,11 @@
-"""SIGKILL between any two system calls of any verb, then a restart: nothing is lost or torn."""
+"""SIGKILL between any two system calls of any verb, then a restart: no message is lost or torn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,11 @@ from fsmq.spool.durability.dotnames import recover as recover_dot_names
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.queues import deletion
-from tests.spool.crashing import leave, run_and_die
+from tests.spool.crashing import Verb, crashes_of, leave
 from tests.spool.helpers import Clock, visible
 
 BODIES = {"one": b"first body", "two": b"second body"}
-LATER_S = 200.0  # longer than any timer here, and than a dot-name is waited for
+LATER_S = 200.0  # longer than any timer here, and than a mover leaves dot-names alone
 
 
 def make_ready(root: Path, clock: Clock) -> None:
@@ -32,39 +33,30 @@ def make_ready(root: Path, clock: Clock) -> None:
 
 
 def crashes(
-    root: Path, clock: Clock, verb: Callable[[Spool], object], left: Sequence[NewMessage] = ()
+    root: Path, clock: Clock, verb: Verb, left: Sequence[NewMessage] = ()
 ) -> Iterator[tuple[bool, Path]]:
-    """Every crash of a verb: whether it was acknowledged, and the tree that it left.
+    """Every crash of a verb. left: messages of another process that died before it."""
 
-    left: what another process has written before it died.
-    """
-    for at in range(1000):
-        tree = root / str(at)
+    def prepare_tree(tree: Path) -> None:
         make_ready(tree, clock)
         if left:
             leave(tree, *left)
-        acknowledged = run_and_die(tree, verb, at, clock)
-        if acknowledged is None:
-            assert at > 1, "a verb changes something"
-            return
-        yield acknowledged, tree
-    raise AssertionError("the verb did not end")
+
+    return crashes_of(root, verb, clock, prepare_tree)
 
 
 def recover(tree: Path, clock: Clock) -> dict[str, bytes]:
-    """Restart on a tree, check it, and fetch all of it; bodies by id."""
-    later = Clock()
-    later.now = clock.now + LATER_S
+    """Restart on a tree, check it, and claim all messages; bodies by id."""
+    later = Clock(clock.now + LATER_S)
     with Spool(tree, sync="none", clock=later) as spool:
         spool.deliver()
         report = check(tree, offline=True, clock=later)
         assert [f for f in report.findings if f.severity.value == "error"] == []
         assert [f for f in report.findings if f.kind.value == "torn-dot-name"] == []
-        seen = [message_id for _, message_id in visible(tree)]
-        assert len(seen) == len(set(seen)), "a message stands twice"
+        ids = [message_id for _, message_id in visible(tree)]
+        assert len(ids) == len(set(ids)), "a message exists twice"
         claimed = {m.id: m.body for q in spool.queues() for m in spool.queue(q).claim(9)}
-        assert sorted(claimed) == sorted(seen), "a message cannot be fetched"
-        # And life goes on.
+        assert sorted(claimed) == sorted(ids), "a message cannot be claimed"
         queue = spool.queue("jobs", create=True)
         queue.put(b"next")
         assert [m.body for m in queue.claim()] == [b"next"]
@@ -76,14 +68,13 @@ def jobs(spool: Spool) -> Queue:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"delay": 5}, {"content_type": "a/b"}, {"id": "three"}])
-def test_a_put_is_whole_or_absent_and_stored_once_acknowledged(
-    root: Path, clock: Clock, arguments: dict[str, object]
+def test_a_killed_put_is_whole_or_absent(
+    root: Path, clock: Clock, arguments: dict[str, Any]
 ) -> None:
-    for acknowledged, tree in crashes(
-        root,
-        clock,
-        lambda spool: jobs(spool).put(b"third body", **arguments),  # type: ignore[arg-type]
-    ):
+    def put(spool: Spool) -> None:
+        jobs(spool).put(b"third body", **arguments)
+
+    for acknowledged, tree in crashes(root, clock, put):
         bodies = list(recover(tree, clock).values())
         assert bodies.count(b"third body") <= 1
         if acknowledged:
@@ -91,7 +82,7 @@ def test_a_put_is_whole_or_absent_and_stored_once_acknowledged(
         assert set(bodies) - {b"third body"} == set(BODIES.values())
 
 
-def test_a_put_with_an_own_id_can_be_tried_again_at_once(root: Path, clock: Clock) -> None:
+def test_a_killed_put_with_an_own_id_can_be_retried_at_once(root: Path, clock: Clock) -> None:
     for acknowledged, tree in crashes(
         root, clock, lambda spool: jobs(spool).put(b"third body", id="three")
     ):
@@ -106,10 +97,10 @@ def test_a_put_with_an_own_id_can_be_tried_again_at_once(root: Path, clock: Cloc
 
 @pytest.mark.parametrize("again", [{"attempt": "2"}, {}], ids=["other attributes", "without"])
 @pytest.mark.parametrize("is_recovered", [False, True])
-def test_a_put_that_is_tried_again_with_other_attributes_is_stored_once(
+def test_a_retry_with_other_attributes_stores_the_message_once(
     root: Path, clock: Clock, again: dict[str, str], is_recovered: bool
 ) -> None:
-    """The retry is another file, under another dot-name, and may be another name as well."""
+    """The retry writes another file, and perhaps another name."""
     own = uuid7()
     for _, tree in crashes(
         root,
@@ -117,7 +108,7 @@ def test_a_put_that_is_tried_again_with_other_attributes_is_stored_once(
         lambda spool: jobs(spool).put(b"third body", id=own, attributes={"attempt": "1"}),
     ):
         with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
-            if is_recovered:  # by a mover that runs, so that it leaves what is young
+            if is_recovered:  # by a running mover, which leaves young files alone
                 recover_dot_names(spool.tree, clock())
             with suppress(DuplicateMessage):
                 jobs(spool).put(b"third body", id=own, attributes=again)
@@ -125,10 +116,8 @@ def test_a_put_that_is_tried_again_with_other_attributes_is_stored_once(
         assert recover(tree, clock) == BODIES
 
 
-@pytest.mark.parametrize("who", ["the retry", "the mover"])
-def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
-    root: Path, clock: Clock, who: str
-) -> None:
+@pytest.mark.parametrize("by", ["retry", "mover"])
+def test_the_recovery_of_a_killed_put_may_be_killed_too(root: Path, clock: Clock, by: str) -> None:
     own, other = uuid7(), uuid7()
 
     def message(attempt: str, one: str = own) -> NewMessage:
@@ -138,10 +127,10 @@ def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
         with suppress(DuplicateMessage):
             spool.complete(prepare.put(spool.context, "jobs", [message("2")]))
 
-    def look(spool: Spool) -> None:
+    def deliver(spool: Spool) -> None:
         recover_dot_names(spool.tree, clock())
 
-    verb = retry if who == "the retry" else look
+    verb = retry if by == "retry" else deliver
     for acknowledged, tree in crashes(root, clock, verb, [message("1"), message("1", other)]):
         with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
             if acknowledged:
@@ -151,9 +140,7 @@ def test_who_finishes_what_a_killed_put_has_left_may_die_as_well(
         assert recover(tree, clock) == {**BODIES, f"{other}.h": b"third body"}
 
 
-def test_a_batch_that_is_tried_again_with_other_attributes_is_stored_once(
-    root: Path, clock: Clock
-) -> None:
+def test_the_retry_of_a_batch_stores_each_message_once(root: Path, clock: Clock) -> None:
     ids = [uuid7() for _ in range(3)]
 
     def batch(attempt: str) -> list[NewMessage]:
@@ -168,7 +155,7 @@ def test_a_batch_that_is_tried_again_with_other_attributes_is_stored_once(
         assert recover(tree, clock) == BODIES
 
 
-def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:
+def test_an_acknowledged_batch_is_stored(root: Path, clock: Clock) -> None:
     batch = [NewMessage(b"body of %d" % n, id=f"batch-{n}") for n in range(3)]
     for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).put_many(batch)):
         stored = {i: b for i, b in recover(tree, clock).items() if i.startswith("batch")}
@@ -184,21 +171,21 @@ def test_a_batch_is_stored_once_acknowledged(root: Path, clock: Clock) -> None:
             lambda spool: spool.complete(prepare.claim(spool.context, "jobs")), id="claim"
         ),
         pytest.param(lambda spool: jobs(spool).renew("one", 60), id="renew"),
-        pytest.param(lambda spool: jobs(spool).renew("two", 60), id="renew-what-is-ready"),
+        pytest.param(lambda spool: jobs(spool).renew("two", 60), id="renew-ready"),
         pytest.param(lambda spool: jobs(spool).release("one"), id="release"),
         pytest.param(lambda spool: jobs(spool).release("one", 10), id="back-off"),
         pytest.param(lambda spool: jobs(spool).move_to("other", in_flight=True), id="move"),
         pytest.param(lambda spool: spool.create_queue("third"), id="create-queue"),
     ],
 )
-def test_no_verb_loses_or_doubles_a_message(
-    root: Path, clock: Clock, verb: Callable[[Spool], object]
+def test_a_killed_verb_neither_loses_nor_doubles_a_message(
+    root: Path, clock: Clock, verb: Verb
 ) -> None:
     for _, tree in crashes(root, clock, verb):
         assert recover(tree, clock) == BODIES
 
 
-def test_a_mover_that_dies_at_work_loses_nothing(root: Path, clock: Clock) -> None:
+def test_a_killed_mover_loses_no_message(root: Path, clock: Clock) -> None:
     def deliver(spool: Spool) -> None:
         for n in range(3):
             (spool.tree.root / "new" / f"jobs:file-{n}").write_bytes(b"%d" % n)
@@ -208,12 +195,12 @@ def test_a_mover_that_dies_at_work_loses_nothing(root: Path, clock: Clock) -> No
     for _, tree in crashes(root, clock, deliver):
         recovered = recover(tree, clock)
         assert recovered.items() >= BODIES.items()
-        # The files above are a shell user's, who may die between two of them.
+        # The shell user who writes these files may die between two of them.
         for name in set(recovered) - set(BODIES):
             assert recovered[name] in (name[-1:].encode(), b"")
 
 
-def test_a_burial_that_dies_loses_nothing(root: Path, clock: Clock) -> None:
+def test_a_killed_burial_loses_no_message(root: Path, clock: Clock) -> None:
     def bury(spool: Spool) -> None:
         jobs(spool).configure(max_deliveries=1, dead_letter_queue="dead")
         jobs(spool).release("one")
@@ -224,7 +211,7 @@ def test_a_burial_that_dies_loses_nothing(root: Path, clock: Clock) -> None:
         assert recover(tree, clock) == BODIES
 
 
-def test_a_removal_that_was_acknowledged_stays(root: Path, clock: Clock) -> None:
+def test_an_acknowledged_removal_is_lasting(root: Path, clock: Clock) -> None:
     for acknowledged, tree in crashes(root, clock, lambda spool: jobs(spool).remove("one", "two")):
         left = recover(tree, clock)
         assert left.items() <= BODIES.items()
@@ -233,7 +220,7 @@ def test_a_removal_that_was_acknowledged_stays(root: Path, clock: Clock) -> None
 
 
 @pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
-def test_a_purge_that_was_acknowledged_leaves_nothing(
+def test_an_acknowledged_purge_leaves_no_message(
     root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "_FEW", few)
@@ -245,7 +232,7 @@ def test_a_purge_that_was_acknowledged_leaves_nothing(
 
 
 @pytest.mark.parametrize("few", [deletion._FEW, 0], ids=["few", "many"])
-def test_a_deletion_can_be_tried_again_until_nothing_is_left(
+def test_a_killed_deletion_can_be_retried(
     root: Path, clock: Clock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletion, "_FEW", few)
@@ -254,13 +241,13 @@ def test_a_deletion_can_be_tried_again_until_nothing_is_left(
             assert visible(tree) == []
             continue
         with Spool(tree, sync="none", clock=clock) as spool:
-            spool.create_queue("jobs")  # PUT, DELETE: what a client can do about a 404
+            spool.create_queue("jobs")  # a client that gets a 404 can create the queue and retry
             spool.delete_queue("jobs")
             assert not (tree / "config" / "jobs.json").exists()
         assert visible(tree) == []
 
 
-def test_settings_are_the_old_or_the_new_ones(root: Path, clock: Clock) -> None:
+def test_a_killed_change_leaves_the_old_or_the_new_settings(root: Path, clock: Clock) -> None:
     for acknowledged, tree in crashes(
         root, clock, lambda spool: jobs(spool).configure(max_depth=77)
     ):
@@ -272,7 +259,7 @@ def test_settings_are_the_old_or_the_new_ones(root: Path, clock: Clock) -> None:
         assert recover(tree, clock) == BODIES
 
 
-def test_a_reaper_that_dies_takes_only_what_was_removed(root: Path, clock: Clock) -> None:
+def test_a_killed_reaper_takes_only_removed_messages(root: Path, clock: Clock) -> None:
     def reap(spool: Spool) -> None:
         jobs(spool).remove("one")
         spool.delete_queue("other")

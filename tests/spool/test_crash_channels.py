@@ -1,8 +1,8 @@
-"""SIGKILL between any two system calls of a channel's verbs, also while its file is replaced."""
+"""SIGKILL between any two system calls of a channel's verbs, and while its file is replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +11,10 @@ import pytest
 from fsmq.spool import Spool
 from fsmq.spool.errors import NotInFlight
 from fsmq.spool.log.channel import Channel
-from tests.spool.crashing import run_and_die
+from tests.spool.crashing import Verb, run_and_die
 from tests.spool.helpers import Clock
 
-NUMBER = 8  # messages; of them 0 to 3 are claimed, for 100 seconds, and 0 is done
+NUMBER = 8  # messages; 0 to 3 were claimed for 100 seconds, and 0 is acknowledged
 GROWS = pytest.mark.parametrize("grows", [True, False])
 
 
@@ -30,14 +30,8 @@ def prepare(spool: Spool) -> None:
     channel_of(spool).ack(0)
 
 
-def files(tree: Path) -> list[Path]:
-    return list((tree / "logs/users/channels/mailer").glob("*progress*"))
-
-
-def crashes(
-    root: Path, clock: Clock, verb: Callable[[Spool], object]
-) -> Iterator[tuple[bool, Spool]]:
-    """Every crash of a verb: whether it was acknowledged, and a process that was there before."""
+def crashes(root: Path, clock: Clock, verb: Verb) -> Iterator[tuple[bool, Spool]]:
+    """Every crash of a verb: whether it was acknowledged, and a spool opened before the crash."""
     for at in range(1000):
         tree = root / str(at)
         with Spool(tree, sync="none", clock=clock, delivers=False) as spool:
@@ -47,17 +41,17 @@ def crashes(
                 assert at > 1, "a verb changes something"
                 return
             with Spool(tree, sync="none", clock=clock, delivers=False) as later:
-                # Who knew the file before the crash knows what one finds who reads it whole.
+                # A process that knew the file finds the same as one that reads the whole file.
                 assert channel_of(spool).state() == channel_of(later).state()
             yield acknowledged, spool
             spool.tend_logs()
-            [file] = files(tree)
+            [file] = (tree / "logs/users/channels/mailer").glob("*progress*")
             assert file.name.startswith("progress.")
     raise AssertionError("the verb did not end")
 
 
 @pytest.fixture(autouse=True)
-def _each_change_replaces_the_file(
+def _replace_the_file_at_each_change(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if request.node.callspec.params["grows"]:
@@ -75,18 +69,18 @@ def claimed_later(spool: Spool, clock: Clock, seconds: float) -> set[int]:
 
 
 @GROWS
-def test_what_was_told_to_be_done_stays_done(root: Path, clock: Clock, grows: bool) -> None:
+def test_an_acknowledgement_is_lasting(root: Path, clock: Clock, grows: bool) -> None:
     for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).ack(1, 2)):
-        is_done = channel_of(spool).state().lag == 5
-        assert is_done or not acknowledged
-        assert channel_of(spool).ack(1) == (0 if is_done else 1)
+        is_acked = channel_of(spool).state().lag == 5
+        assert is_acked or not acknowledged
+        assert channel_of(spool).ack(1) == (0 if is_acked else 1)
         got = claimed_later(spool, clock, 500)
         assert got - {2} == {3, 4, 5, 6, 7}
         assert not (acknowledged and 2 in got)
 
 
 @GROWS
-def test_what_was_told_to_be_released_waits(root: Path, clock: Clock, grows: bool) -> None:
+def test_a_released_message_waits_for_its_delay(root: Path, clock: Clock, grows: bool) -> None:
     release = lambda spool: channel_of(spool).release(1, 3, delay=400)  # noqa: E731
     for acknowledged, spool in crashes(root, clock, release):
         got = claimed_later(spool, clock, 200)
@@ -96,7 +90,7 @@ def test_what_was_told_to_be_released_waits(root: Path, clock: Clock, grows: boo
 
 
 @GROWS
-def test_a_letter_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
+def test_a_buried_message_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
     for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).bury(1)):
         assert channel_of(spool).state().buried in ((1,) if acknowledged else (0, 1))
         with suppress(NotInFlight):
@@ -107,10 +101,8 @@ def test_a_letter_is_counted_once(root: Path, clock: Clock, grows: bool) -> None
 
 
 @GROWS
-def test_a_kill_makes_no_second_copy_of_more_than_one_letter(
-    root: Path, clock: Clock, grows: bool
-) -> None:
-    """Though somebody removes the letters as soon as they come."""
+def test_a_kill_doubles_at_most_one_dead_letter(root: Path, clock: Clock, grows: bool) -> None:
+    """Even if the dead letters are removed as soon as they come."""
 
     def end_poison(spool: Spool) -> None:
         clock.advance(200)
@@ -132,7 +124,7 @@ def test_a_kill_makes_no_second_copy_of_more_than_one_letter(
 
 
 @GROWS
-def test_what_is_skipped_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
+def test_a_skipped_message_is_counted_once(root: Path, clock: Clock, grows: bool) -> None:
     def skip(spool: Spool) -> None:
         clock.advance(200)
         channel_of(spool).end_poison()
@@ -146,7 +138,7 @@ def test_what_is_skipped_is_counted_once(root: Path, clock: Clock, grows: bool) 
 
 
 @GROWS
-def test_a_seek_goes_there_or_nowhere(root: Path, clock: Clock, grows: bool) -> None:
+def test_a_seek_is_done_or_not_done(root: Path, clock: Clock, grows: bool) -> None:
     for acknowledged, spool in crashes(root, clock, lambda spool: channel_of(spool).seek(6)):
         sought = channel_of(spool).state().position == 6
         assert sought or not acknowledged

@@ -1,30 +1,28 @@
-"""Queues with settings are created, changed and deleted while a call fails, or the process dies.
+"""Queues with settings are created, changed and deleted while a call fails or the process dies.
 
-Whatever comes of it: the queue is there as it was, with its kind, its settings and its index, or it
-is not there, and the next one of its name begins anew.
+Then the queue exists as it was, with its kind, settings and index; or it does not exist, and the
+next queue of its name has nothing of it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fsmq.spool import FsmqError, InvalidValue, NewMessage, NoSuchQueue, QueueSettings, Spool
 from fsmq.spool.fsck import Severity, check
 from fsmq.spool.layout.settings import DEFAULTS
-from fsmq.spool.layout.tree import Tree
-from tests.spool.crashing import MUTATING, run_and_die
+from tests.harness.calls import Trap, failing, seen
+from tests.spool.crashing import Verb, run_and_die
 from tests.spool.helpers import Clock, visible
 
 KINDS = ["fifo", "index"]
 BURIES = {"max_deliveries": 3, "dead_letter_queue": "dead"}
-Verb = Callable[[Spool], object]
 
 
 def settings_of(kind: str) -> QueueSettings:
@@ -42,35 +40,10 @@ def make(root: Path, kind: str, clock: Clock) -> None:
             queue.put(b"x", group="g", dedup_id="given")
 
 
-@contextmanager
-def failing(at: int, code: int) -> Iterator[list[str]]:
-    """Let the mutating call of this number fail; the list has its name then."""
-    calls: list[str] = []
-    failed: list[str] = []
-
-    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **named: Any) -> Any:
-            if name == "open" and not arguments[1] & os.O_CREAT:
-                return call(*arguments, **named)
-            calls.append(name)
-            if len(calls) - 1 == at:
-                failed.append(name)
-                raise OSError(code, os.strerror(code))
-            return call(*arguments, **named)
-
-        return counted
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in MUTATING:
-            patch.setattr(os, name, wrap(name, getattr(os, name)))
-        patch.setattr(Tree, "_rename2", wrap("rename", Tree._rename2))
-        yield failed
-
-
 def failures(
     root: Path, clock: Clock, kind: str, verb: Verb, *, is_there: bool
 ) -> Iterator[tuple[bool, Path]]:
-    """A tree for each call of a verb that failed, or before which the process was killed."""
+    """The tree after each call of a verb that failed, or before which the process was killed."""
     for way in ("EIO", "kill"):
         for at in range(1000):
             tree = root / way / str(at)
@@ -83,14 +56,12 @@ def failures(
                 yield acknowledged, tree
                 continue
             acknowledged = False
+            trap = Trap(at, failing(0))
             with Spool(tree, sync="fsync", workers=1, clock=clock) as spool:
-                with failing(at, errno.EIO) as failed:
-                    try:
-                        verb(spool)
-                        acknowledged = True
-                    except FsmqError:
-                        pass
-                if not failed:
+                with seen(trap), suppress(FsmqError):
+                    verb(spool)
+                    acknowledged = True
+                if not trap.is_sprung:
                     break
             yield acknowledged, tree
         else:
@@ -99,7 +70,7 @@ def failures(
 
 
 def check_kind(tree: Path, kind: str, clock: Clock, settings: QueueSettings) -> None:
-    """A queue is wholly of its kind: its settings, and what its messages have to have."""
+    """The queue has its settings, and asks for what messages of its kind need."""
     with Spool(tree, sync="none", clock=clock) as spool:
         assert spool.settings("jobs") == settings
         if kind == "fifo":
@@ -113,25 +84,21 @@ def check_kind(tree: Path, kind: str, clock: Clock, settings: QueueSettings) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deletion_that_fails_leaves_the_queue_as_it_was_or_none(
-    root: Path, clock: Clock, kind: str
-) -> None:
-    seen = set()
+def test_a_failed_deletion_keeps_a_whole_queue_or_none(root: Path, clock: Clock, kind: str) -> None:
+    outcomes = set()
     for acknowledged, tree in failures(
         root, clock, kind, lambda spool: spool.delete_queue("jobs"), is_there=True
     ):
         is_there = (tree / "queues" / "jobs").exists()
-        seen.add(is_there)
+        outcomes.add(is_there)
         if is_there:
             assert not acknowledged
             check_kind(tree, kind, clock, settings_of(kind))
-    assert seen == {True, False}
+    assert outcomes == {True, False}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_a_deletion_that_failed_the_next_queue_begins_anew(
-    root: Path, clock: Clock, kind: str
-) -> None:
+def test_after_a_failed_deletion_the_next_queue_is_new(root: Path, clock: Clock, kind: str) -> None:
     def delete(spool: Spool) -> None:
         spool.delete_queue("jobs")
 
@@ -155,7 +122,7 @@ def test_after_a_deletion_that_failed_the_next_queue_begins_anew(
 
 
 def delete_while_another_puts(spool: Spool) -> None:
-    """A message comes behind the looks through the folders, just before the queue goes."""
+    """A message is put after the folders were listed, just before the queue's folder is moved."""
     rename = spool.tree.rename
 
     def renamed(source: str, target: str, *, replace: bool = False) -> bool:
@@ -169,10 +136,10 @@ def delete_while_another_puts(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("is_retried", [False, True])
-def test_nothing_of_a_queue_whose_deletion_died_comes_to_the_next(
+def test_after_a_killed_deletion_the_next_queue_gets_no_old_message(
     root: Path, clock: Clock, is_retried: bool
 ) -> None:
-    seen = set()
+    outcomes = set()
     for at in range(1000):
         tree = root / str(at)
         with Spool(tree, sync="none", clock=clock) as spool:
@@ -182,7 +149,7 @@ def test_nothing_of_a_queue_whose_deletion_died_comes_to_the_next(
         if run_and_die(tree, delete_while_another_puts, at, clock) is None:
             break
         is_there = (tree / "queues" / "jobs").exists()
-        seen.add(is_there)
+        outcomes.add(is_there)
         with Spool(tree, sync="none", clock=clock) as spool:
             if is_there or is_retried:
                 with suppress(NoSuchQueue):
@@ -195,10 +162,10 @@ def test_nothing_of_a_queue_whose_deletion_died_comes_to_the_next(
             assert spool.queue("jobs").claim(9) == []
             spool.reap()
             assert os.listdir(tree / "queues") == ["jobs"]
-    assert seen == {True, False}
+    assert outcomes == {True, False}
 
 
-def test_what_a_shell_user_brings_first_waits_for_the_queue(root: Path, spool: Spool) -> None:
+def test_a_message_of_a_shell_user_waits_for_its_queue(root: Path, spool: Spool) -> None:
     spool.create_topic("news")
     (root / "topics" / "news" / "jobs").touch()
     (root / "new" / "jobs:first").write_bytes(b"first")
@@ -207,12 +174,10 @@ def test_what_a_shell_user_brings_first_waits_for_the_queue(root: Path, spool: S
     assert visible(root) == [("jobs", "first")]
 
 
-def test_a_queue_that_is_made_by_hand_meanwhile_keeps_what_is_its_own(
-    root: Path, clock: Clock
-) -> None:
+def test_a_queue_made_by_hand_in_a_deletion_keeps_its_messages(root: Path, clock: Clock) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
         spool.create_queue("jobs")
-        os.rename(root / "queues" / "jobs", root / "queues" / ".jobs")  # one dies just then
+        os.rename(root / "queues" / "jobs", root / "queues" / ".jobs")  # a deletion dies here
         os.mkdir(root / "queues" / "jobs")
         message_id = spool.queue("jobs").put(b"x")
         assert not spool.create_queue("jobs")
@@ -222,7 +187,7 @@ def test_a_queue_that_is_made_by_hand_meanwhile_keeps_what_is_its_own(
         assert visible(root) == []
 
 
-def test_fsck_tells_of_a_deletion_that_did_not_end(root: Path, spool: Spool) -> None:
+def test_fsck_reports_an_unfinished_deletion(root: Path, spool: Spool) -> None:
     spool.create_queue("jobs")
     os.rename(root / "queues" / "jobs", root / "queues" / ".jobs")
     [finding] = check(root, offline=True).findings
@@ -233,15 +198,13 @@ def test_fsck_tells_of_a_deletion_that_did_not_end(root: Path, spool: Spool) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_creation_that_fails_leaves_the_whole_queue_or_none(
-    root: Path, clock: Clock, kind: str
-) -> None:
-    seen = set()
+def test_a_failed_creation_makes_a_whole_queue_or_none(root: Path, clock: Clock, kind: str) -> None:
+    outcomes = set()
     for acknowledged, tree in failures(
         root, clock, kind, lambda spool: spool.create_queue("jobs", **{kind: True}), is_there=False
     ):
         is_there = (tree / "queues" / "jobs").exists()
-        seen.add(is_there)
+        outcomes.add(is_there)
         if is_there:
             check_kind(tree, kind, clock, DEFAULTS.changed({kind: True}))
             continue
@@ -250,13 +213,13 @@ def test_a_creation_that_fails_leaves_the_whole_queue_or_none(
             assert spool.create_queue("jobs")  # a plain one
             assert spool.settings("jobs") == DEFAULTS
             assert not (tree / "ids" / "jobs").exists()
-    assert seen == {True, False}
+    assert outcomes == {True, False}
 
 
-def test_what_a_deletion_left_is_removed_only_when_the_folder_is_gone_for_good(
+def test_leftovers_of_a_deletion_are_removed_after_its_rename_is_synced(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One died between its rename and its sync: a power cut may bring the queue back.
+    # A deletion died between its rename and its sync: a power cut may bring the queue back.
     spool.create_queue("jobs", fifo=True)
     (root / "queues" / "jobs").rename(root / "remove" / "jobs:gone")
     steps: list[str] = []
@@ -277,9 +240,7 @@ def test_what_a_deletion_left_is_removed_only_when_the_folder_is_gone_for_good(
     assert steps.index("remove") < steps.index("config/jobs.json")
 
 
-def test_a_full_disk_keeps_no_queue_from_being_deleted(
-    root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_is_deleted_on_a_full_disk(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     spool.create_queue("jobs", fifo=True)
     create = spool.tree.create
 
@@ -291,11 +252,11 @@ def test_a_full_disk_keeps_no_queue_from_being_deleted(
     monkeypatch.setattr(spool.tree, "create", full)
     spool.delete_queue("jobs")
     assert spool.queues() == []
-    assert list((root / "config").iterdir()) == []
+    assert list((spool.tree.root / "config").iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
-def test_where_there_are_no_locks_settings_can_be_changed(
+def test_settings_can_be_changed_without_locks(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(fd: int, operation: int) -> None:

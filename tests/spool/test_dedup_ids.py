@@ -1,4 +1,4 @@
-"""Deduplication ids of fifo queues: a second put stores nothing, whatever happens in between."""
+"""Deduplication ids of fifo queues: a second put stores nothing, also after a crash."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -18,23 +19,16 @@ from fsmq.spool.durability import send_lines
 from fsmq.spool.durability.dedup_records import KEPT_MS, WINDOW_MS, remove_old_records
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.topics.deliveries import Delivery
-from tests.spool.crashing import begin_sends, begin_to_send, run_and_die
+from tests.spool.crashing import begin_sends, begin_to_send, crashes_of
+from tests.spool.helpers import Clock
 
 QUEUE = "orders"
 NOW = 1_790_000_000.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture
@@ -58,20 +52,20 @@ def windows(spool: Spool) -> list[str]:
 
 
 def age(spool: Spool, by_s: float) -> None:
-    """Let all records have been written earlier."""
+    """Make all records older."""
     for path in windows(spool):
         os.utime(path, (at := os.stat(path).st_mtime - by_s, at))
 
 
-def beside(spool: Spool, do: Callable[[Spool], object]) -> None:
-    """Do something in a process that dies then, without a word."""
+def in_dying_process(spool: Spool, step: Callable[[Spool], object]) -> None:
+    """Run a step in a process that then ends at once."""
     child = os.fork()
     if not child:
         try:
             with Spool(
                 spool.tree.root, sync="none", delivers=False, clock=spool.context.clock
             ) as dying:
-                do(dying)
+                step(dying)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -81,7 +75,7 @@ def message(dedup_id: str, body: bytes = b"x") -> list[NewMessage]:
     return [NewMessage(body, group="g", dedup_id=dedup_id)]
 
 
-def test_a_second_put_stores_nothing_and_has_the_id_of_the_first(queue: Queue) -> None:
+def test_a_second_put_stores_nothing_and_returns_the_first_id(queue: Queue) -> None:
     first = put(queue, "1", b"first")
     assert put(queue, "1", b"second", group="other") == first
     assert put(queue, "2") != first
@@ -90,7 +84,7 @@ def test_a_second_put_stores_nothing_and_has_the_id_of_the_first(queue: Queue) -
     assert queue.counts().total == 2
 
 
-def test_also_when_the_first_has_gone(queue: Queue, clock: Clock) -> None:
+def test_a_second_put_stores_nothing_after_the_first_is_acked(queue: Queue, clock: Clock) -> None:
     first = put(queue, "1")
     queue.claim()[0].ack()
     clock.now += 299
@@ -98,7 +92,7 @@ def test_also_when_the_first_has_gone(queue: Queue, clock: Clock) -> None:
     assert queue.counts().total == 0
 
 
-def test_a_duplicate_does_not_make_it_longer(queue: Queue, clock: Clock) -> None:
+def test_a_second_put_does_not_prolong_the_window(queue: Queue, clock: Clock) -> None:
     first = put(queue, "1")
     clock.now += 200
     assert put(queue, "1") == first
@@ -108,7 +102,7 @@ def test_a_duplicate_does_not_make_it_longer(queue: Queue, clock: Clock) -> None
     assert put(queue, "1") == second
 
 
-def test_within_one_batch_too(queue: Queue) -> None:
+def test_ids_are_deduplicated_within_a_batch(queue: Queue) -> None:
     known = put(queue, "old")
     given = [("a", b"1"), (None, b"2"), ("a", b"3"), ("old", b"4"), ("b", b"5")]
     ids = queue.put_many([NewMessage(body, group="g", dedup_id=one) for one, body in given])
@@ -125,7 +119,7 @@ def test_the_scope_may_be_the_group(queue: Queue) -> None:
     assert put(queue, "1", group="a") == first
 
 
-def test_the_body_may_say_it(queue: Queue) -> None:
+def test_the_body_may_be_the_id(queue: Queue) -> None:
     queue.configure(dedup_by_content=True, compression="zlib")
     body = b"the same " * 100
     first = put(queue, None, body)
@@ -136,13 +130,13 @@ def test_the_body_may_say_it(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("dedup_id", ["", "d" * 257, "é" * 129, "a\nb"])
-def test_what_is_no_id_is_refused(queue: Queue, dedup_id: str) -> None:
+def test_a_malformed_id_is_refused(queue: Queue, dedup_id: str) -> None:
     with pytest.raises(InvalidValue):
         put(queue, dedup_id)
     assert queue.counts().total == 0
 
 
-def test_only_fifo_queues_know_it(spool: Spool) -> None:
+def test_only_fifo_queues_take_deduplication_ids(spool: Spool) -> None:
     queue = spool.queue("jobs", create=True)
     with pytest.raises(InvalidValue, match="fifo"):
         put(queue, "1")
@@ -151,7 +145,7 @@ def test_only_fifo_queues_know_it(spool: Spool) -> None:
             queue.configure(**changes)
 
 
-def test_every_process_knows_it(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_all_processes_share_the_ids(spool: Spool, queue: Queue, clock: Clock) -> None:
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         there = other.queue(QUEUE)
         first = put(queue, "1")
@@ -165,7 +159,7 @@ def test_every_process_knows_it(spool: Spool, queue: Queue, clock: Clock) -> Non
         assert put(queue, "2") == second
 
 
-def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_a_purge_and_a_deletion_forget_the_ids(spool: Spool, queue: Queue, clock: Clock) -> None:
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as other:
         there = other.queue(QUEUE)
         first = put(queue, "1")
@@ -181,7 +175,7 @@ def test_a_purge_and_a_deletion_forget(spool: Spool, queue: Queue, clock: Clock)
         assert put(there, "1") not in (first, second)
 
 
-def test_what_is_old_is_removed(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_old_records_are_removed(spool: Spool, queue: Queue, clock: Clock) -> None:
     put(queue, "1")
     clock.now += KEPT_MS / 1000
     age(spool, KEPT_MS / 1000)
@@ -208,32 +202,32 @@ def purge(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [-900.0, 900.0])
-@pytest.mark.parametrize("begin_anew", [delete_and_create, purge])
-def test_a_host_with_another_clock_ends_an_id(
-    spool: Spool, queue: Queue, clock: Clock, begin_anew: Callable[[Spool], object], ahead_s: float
+@pytest.mark.parametrize("reset", [delete_and_create, purge])
+def test_a_host_with_another_clock_forgets_ids(
+    spool: Spool, queue: Queue, clock: Clock, reset: Callable[[Spool], object], ahead_s: float
 ) -> None:
-    """No clock says which records a deletion or a purge has to remove."""
+    """A deletion or a purge removes all records, whatever the clock says."""
     first = put(queue, "1", b"old")
     clock.now += ahead_s
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
-        begin_anew(other)
+        reset(other)
     clock.now += 1 - ahead_s
     assert put(queue, "1", b"new") != first
     assert [one.body for one in queue.claim(9)] == [b"new"]
 
 
 @pytest.mark.parametrize("ahead_s", [-900.0, 900.0])
-def test_recovery_by_another_clock_decides_of_all_records(
+def test_recovery_by_another_clock_decides_about_all_records(
     spool: Spool, queue: Queue, clock: Clock, ahead_s: float
 ) -> None:
-    """Else one of a put that stored nothing holds once the places have gone on."""
+    """Else the record of a put that stored nothing would hold for later puts."""
 
     def write_and_lose(dying: Spool) -> None:
         begin_sends(dying, QUEUE, *message("1", b"lost"))
         for name in os.listdir(spool.tree.root / "new"):
             (spool.tree.root / "new" / name).unlink()
 
-    beside(spool, write_and_lose)
+    in_dying_process(spool, write_and_lose)
     clock.now += ahead_s
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         put(other.queue(QUEUE), "2", b"other")
@@ -242,7 +236,7 @@ def test_recovery_by_another_clock_decides_of_all_records(
     assert {one.body for one in queue.peek(9)} == {b"other", b"new"}
 
 
-def test_a_clock_that_was_far_ahead_keeps_no_id_for_ever(queue: Queue, clock: Clock) -> None:
+def test_an_id_of_a_clock_far_ahead_is_forgotten(queue: Queue, clock: Clock) -> None:
     clock.now += 86_400
     first = put(queue, "1")
     clock.now -= 86_400
@@ -252,7 +246,7 @@ def test_a_clock_that_was_far_ahead_keeps_no_id_for_ever(queue: Queue, clock: Cl
     assert put(queue, "1") == second
 
 
-def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
+def test_a_second_put_waits_for_the_first(spool: Spool, queue: Queue) -> None:
     put(queue, None)
     first = begin_sends(spool, QUEUE, *message("1"))
     ids: list[str] = []
@@ -265,7 +259,7 @@ def test_a_put_under_way_is_waited_for(spool: Spool, queue: Queue) -> None:
     assert [one.id for one in queue.peek(10)][1:] == ids
 
 
-def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
+def test_the_second_put_is_stored_if_the_first_fails(spool: Spool, queue: Queue) -> None:
     put(queue, None)
     first = begin_sends(spool, QUEUE, *message("1"), *message("2"))
     first.dirty.close()
@@ -276,34 +270,30 @@ def test_if_it_fails_the_second_is_stored(spool: Spool, queue: Queue) -> None:
     assert [one.body for one in queue.peek(10)] == [b"x", b"again", b"again"]
 
 
-def test_a_sender_that_died_before_it_was_durable(spool: Spool, queue: Queue) -> None:
-    """Its record stands there, its message does not: the next try is stored."""
+def test_a_put_is_stored_if_the_first_died_before_its_sync(spool: Spool, queue: Queue) -> None:
+    """The record exists, and the message does not."""
 
     def tear(dying: Spool) -> None:
         begin_sends(dying, QUEUE, *message("1"))
         [name] = os.listdir(dying.tree.root / "new")
         (dying.tree.root / "new" / name).write_bytes(b"torn")
 
-    beside(spool, tear)
+    in_dying_process(spool, tear)
     put(queue, "1")
     assert queue.counts().total == 1
     put(queue, "1")
     assert queue.counts().total == 1
 
 
-def test_a_sender_that_died_behind_its_sync(spool: Spool, queue: Queue) -> None:
-    """What it left comes out, once, and the next try is a second one."""
-    beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"left")))
+def test_a_put_is_a_duplicate_if_the_first_died_after_its_sync(spool: Spool, queue: Queue) -> None:
+    in_dying_process(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"left")))
     first = put(queue, "1")
     [claimed] = queue.claim(10)
     assert (claimed.id, claimed.body) == (first, b"left")
 
 
-def test_dead_letters_behind_a_crash_are_known_by_their_subscriptions(
-    spool: Spool, queue: Queue
-) -> None:
-    """Two subscriptions share the queue; the sync was over for their letters, and not for what is
-    known of these."""
+def test_dead_letters_of_two_subscriptions_differ_after_a_crash(spool: Spool, queue: Queue) -> None:
+    """The sync was over for the letters of both, but not for their records."""
     policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:000000000000:{QUEUE}"})
     topic = spool.topic("news", create=True)
     for name in ("a", "b"):
@@ -316,36 +306,34 @@ def test_dead_letters_behind_a_crash_are_known_by_their_subscriptions(
         for path in windows(dying):
             os.unlink(path)
 
-    beside(spool, publish)
+    in_dying_process(spool, publish)
     topic.publish(b"x", group="g", dedup_id="1")
     assert queue.counts().total == 2
     put(queue, "1")
     assert queue.counts().total == 3
 
 
-def older_line(spool: Spool) -> None:
-    """Bring the line of the sends back, as a power cut may: that its write was never synced."""
+def lose_line(spool: Spool) -> None:
+    """Restore the previous line of the sends, as a power cut may that comes before its sync."""
     path = spool.tree.root / "config" / f".{QUEUE}.sends"
     last, _, _ = path.read_text().split()
     with path.open("r+b") as file:
         send_lines.write_line(file.fileno(), send_lines.Line(int(last)))
 
 
-def test_a_power_cut_that_took_the_line_finds_the_message(
-    tmp_path: Path, spool: Spool, queue: Queue, clock: Clock
+def test_an_id_is_known_after_a_power_cut_that_took_the_line(
+    spool: Spool, queue: Queue, clock: Clock
 ) -> None:
     first = put(queue, "1")
-    older_line(spool)
+    lose_line(spool)
     with Spool(spool.tree.root, sync="none", clock=clock) as after:
         assert put(after.queue(QUEUE), "1") == first
 
 
-def test_who_claims_behind_a_power_cut_keeps_the_record(
-    spool: Spool, queue: Queue, clock: Clock
-) -> None:
-    """The message goes before anyone has sent again."""
+def test_claims_after_a_power_cut_keep_the_record(spool: Spool, queue: Queue, clock: Clock) -> None:
+    """The message is acknowledged before the next put."""
     first = put(queue, "1")
-    older_line(spool)
+    lose_line(spool)
     with Spool(spool.tree.root, sync="none", clock=clock) as after:
         after.queue(QUEUE).claim()[0].ack()
         after.reap()
@@ -364,7 +352,7 @@ def test_a_claim_syncs_the_line_of_the_sends(spool: Spool, queue: Queue) -> None
         spool.complete(prepared)
 
 
-def test_torn_records_are_passed_over(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_torn_records_are_skipped(spool: Spool, queue: Queue, clock: Clock) -> None:
     first = put(queue, "1")
     [name] = windows(spool)
     with (spool.tree.root / "config" / name).open("ab") as file:
@@ -375,7 +363,7 @@ def test_torn_records_are_passed_over(spool: Spool, queue: Queue, clock: Clock) 
         assert put(other.queue(QUEUE), "2") == second
 
 
-def test_a_dead_letter_that_comes_back_is_no_second_put(spool: Spool, queue: Queue) -> None:
+def test_a_redriven_message_is_still_the_first_put(spool: Spool, queue: Queue) -> None:
     queue.configure(max_deliveries=1, dead_letter_queue="dead")
     first = put(queue, "1")
     queue.claim()[0].bury()
@@ -384,22 +372,17 @@ def test_a_dead_letter_that_comes_back_is_no_second_put(spool: Spool, queue: Que
     assert [one.id for one in queue.peek(10)] == [first]
 
 
-def test_a_kill_at_any_call_leaves_one_message_for_all_tries(tmp_path: Path) -> None:
-    """Whoever dies, and wherever, a second try of the same finds the first, or is the first."""
-    now = Clock()
-
+def test_a_kill_at_any_call_leaves_one_message_for_all_puts(root: Path, clock: Clock) -> None:
     def put_one(spool: Spool) -> None:
         put(spool.queue(QUEUE), "1", b"one")
 
-    for at in range(100):
-        root = tmp_path / str(at)
-        with Spool(root, sync="none", clock=now) as spool:
+    def create(tree: Path) -> None:
+        with Spool(tree, sync="none", clock=clock) as spool:
             spool.create_queue(QUEUE, fifo=True)
-        acknowledged = run_and_die(root, put_one, at, now)
-        if acknowledged is None:
-            assert at > 10
-            return
-        with Spool(root, sync="none", clock=now, delivers=at % 2 == 0) as spool:
+
+    delivers = cycle([True, False])
+    for acknowledged, tree in crashes_of(root, put_one, clock, create, 11):
+        with Spool(tree, sync="none", clock=clock, delivers=next(delivers)) as spool:
             queue = spool.queue(QUEUE)
             before = [one.id for one in queue.peek(9)]
             known = put(queue, "1", b"two")
@@ -409,25 +392,20 @@ def test_a_kill_at_any_call_leaves_one_message_for_all_tries(tmp_path: Path) -> 
             assert claimed.id == known
             claimed.ack()
             assert put(queue, "1", b"three") == known
-            assert os.listdir(root / "new") == []
-    raise AssertionError("the verb did not end")
+            assert os.listdir(tree / "new") == []
 
 
-def test_who_finishes_what_was_left_may_die_as_well(tmp_path: Path) -> None:
-    now = Clock()
-
+def test_the_recovery_of_a_killed_put_may_be_killed_too(root: Path, clock: Clock) -> None:
     def put_again(spool: Spool) -> None:
         put(spool.queue(QUEUE), "1", b"two")
 
-    for at in range(100):
-        root = tmp_path / str(at)
-        with Spool(root, sync="none", clock=now) as spool:
+    def create(tree: Path) -> None:
+        with Spool(tree, sync="none", clock=clock) as spool:
             spool.create_queue(QUEUE, fifo=True)
-            beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"one")))
-        if run_and_die(root, put_again, at, now) is None:
-            assert at > 5
-            return
-        with Spool(root, sync="none", clock=now) as spool:
+            in_dying_process(spool, lambda dying: begin_sends(dying, QUEUE, *message("1", b"one")))
+
+    for _, tree in crashes_of(root, put_again, clock, create, 6):
+        with Spool(tree, sync="none", clock=clock) as spool:
             queue = spool.queue(QUEUE)
             [claimed] = queue.claim(9)
             assert claimed.body == b"one"
@@ -435,14 +413,13 @@ def test_who_finishes_what_was_left_may_die_as_well(tmp_path: Path) -> None:
             spool.reap()
             assert put(queue, "1", b"three") == claimed.id
             assert queue.counts().total == 0
-    raise AssertionError("the verb did not end")
 
 
-def test_fsck_knows_what_is_shared(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_fsck_finishes_puts_and_removes_records(spool: Spool, queue: Queue, clock: Clock) -> None:
     clock.now = time.time()
     put(queue, "1")
     queue.claim()
-    beside(spool, lambda dying: begin_sends(dying, QUEUE, *message("2", b"left")))
+    in_dying_process(spool, lambda dying: begin_sends(dying, QUEUE, *message("2", b"left")))
     clock.now += 400
     [finding] = check(spool.tree, pause=0, clock=clock).findings
     assert finding.kind.value == "complete-dot-name"

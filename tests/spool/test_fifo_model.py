@@ -1,7 +1,6 @@
-"""A fifo queue against a simple model: order, what may be claimed, and deduplication ids.
+"""A fifo queue against a simple model: order, claims, and deduplication ids.
 
-Two opened spools take turns on one tree, as two processes would; senders die with what they have
-written, and the clock is set back.
+Two spools take turns on one tree, as two processes would. Senders die, and the clock is set back.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DEDUP_IDS = (None, None, "1", "2", "3")
 
 @dataclass
 class Fact:
-    """A message that stands. until: hidden until then."""
+    """A message, and the time until which it is hidden."""
 
     id: str
     group: str
@@ -65,7 +64,7 @@ class FifoMachine(RuleBasedStateMachine):
 
     @property
     def queue(self) -> Queue:
-        """The queue, as the next of the two sees it."""
+        """The queue in the next of the two spools."""
         self.turn = 1 - self.turn
         return self.spools[self.turn].queue(QUEUE)
 
@@ -92,7 +91,7 @@ class FifoMachine(RuleBasedStateMachine):
 
     @rule(batch=batches, torn=st.booleans())
     def die_in_a_put(self, batch: list[tuple[str, str | None]], torn: bool) -> None:
-        """What was written whole comes out with the next put, and is known; what is torn is not."""
+        """The next put sends what was written whole, and not what is torn."""
         batch = [one for one in batch if one[1] not in self.known] or [(GROUPS[0], None)]
         seen: set[str | None] = set()
         batch = [b for b in batch if b[1] is None or not (b[1] in seen or seen.add(b[1]))]  # type: ignore[func-returns-value]
@@ -108,16 +107,16 @@ class FifoMachine(RuleBasedStateMachine):
         os.waitpid(child, 0)
         left = sorted(path.name for path in (self.root / "new").iterdir())
         ids = [name.rpartition(":")[0].rpartition(":")[2] for name in left]
-        self.put([("c", None)]) if torn else self.put_behind(batch, ids)
+        self.put([("c", None)]) if torn else self.put_after(batch, ids)
 
-    def put_behind(self, batch: list[tuple[str, str | None]], ids: list[str]) -> None:
+    def put_after(self, batch: list[tuple[str, str | None]], ids: list[str]) -> None:
         self.stored(batch, ids)
         self.put([("c", None)])
 
     # -- claims ----------------------------------------------------------------------------------
 
     def may_be_claimed(self, group: str) -> Fact | None:
-        """The first of a group that is ready, if what is hidden lets it."""
+        """The first ready message of a group, unless hidden messages hold it back."""
         hidden = 0
         for fact in self.messages:
             if fact.group == group and fact.until > self.clock():
@@ -143,8 +142,8 @@ class FifoMachine(RuleBasedStateMachine):
             assert not any(map(self.may_be_claimed, GROUPS))
         self.claimed += messages
 
-    @rule(which=st.integers(0, 9), what=st.sampled_from(["ack", "ack", "release", "later"]))
-    def settle(self, which: int, what: str) -> None:
+    @rule(which=st.integers(0, 9), verb=st.sampled_from(["ack", "ack", "release", "delay"]))
+    def settle(self, which: int, verb: str) -> None:
         held = [m for m in self.claimed if (m.deadline or 0) > self.clock()]
         if not held:
             return
@@ -152,15 +151,15 @@ class FifoMachine(RuleBasedStateMachine):
         self.claimed.remove(message)
         [fact] = [fact for fact in self.messages if fact.id == message.id]
         queue = self.queue
-        if what == "ack":
+        if verb == "ack":
             queue.ack(message)
             self.messages.remove(fact)
         else:
-            delay = 0.0 if what == "release" else 5.0
+            delay = 0.0 if verb == "release" else 5.0
             queue.release(message, delay)
             fact.until = self.clock() + delay
 
-    # -- time, and all at once -------------------------------------------------------------------
+    # -- time, and purges ------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 130.0, 301.0]))
     def pass_time(self, seconds: float) -> None:
@@ -169,7 +168,7 @@ class FifoMachine(RuleBasedStateMachine):
 
     @rule()
     def set_back(self) -> None:
-        """Nothing that a clock may do changes the order; by so little no id is forgotten."""
+        """The clock does not change the order, and after 2 seconds no id is forgotten."""
         if not any(fact.until > self.clock() - 2 for fact in self.messages):
             self.clock.advance(-2)
 
