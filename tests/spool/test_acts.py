@@ -1,4 +1,4 @@
-"""What people did in the dashboard, in the journal."""
+"""Acts of people in the dashboard, which the journal keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE = Act(1_795_277_401_234, "operator", "purge", "jobs", "", 3)
 TWO = Act(1_795_277_402_000, "", "move", "jobs.dead", "jobs", 12)
 
 
-def test_an_act_stays_after_its_process_has_ended(tmp_path: Path) -> None:
+def test_an_act_is_kept_when_its_process_has_ended(tmp_path: Path) -> None:
     for act in (ONE, TWO):
         with Spool(tmp_path, sync="none", journal=True) as spool:
             spool.context.journal.note_act(act)
@@ -30,7 +30,7 @@ def test_an_act_stays_after_its_process_has_ended(tmp_path: Path) -> None:
         assert acts.look() == [TWO]
 
 
-def test_an_act_is_seen_before_its_segment_is_closed(tmp_path: Path) -> None:
+def test_an_act_is_found_before_its_segment_is_closed(tmp_path: Path) -> None:
     with Spool(tmp_path, sync="none", journal=True) as spool:
         spool.context.journal.note_act(ONE)
         spool.context.journal.flush()
@@ -38,7 +38,7 @@ def test_an_act_is_seen_before_its_segment_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{}", "[" * 5000, '{"event":"act","at":"x"}', '"event":"act"'])
-def test_lines_that_are_no_acts_are_passed_over(tmp_path: Path, line: str) -> None:
+def test_lines_that_are_no_acts_are_skipped(tmp_path: Path, line: str) -> None:
     with Spool(tmp_path, sync="none") as spool:
         folder = tmp_path / "journal"
         folder.mkdir(exist_ok=True)

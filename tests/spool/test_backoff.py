@@ -1,4 +1,4 @@
-"""``retry_backoff``: a message whose claim ended without an ack waits before it comes again."""
+"""``retry_backoff``: a message whose claim ended without an ack waits before its redelivery."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from fsmq.spool import ClaimEnded, InvalidValue, Message, NewMessage, Queue, Spo
 from fsmq.spool.fsck import check
 from fsmq.spool.layout.settings import QueueSettings
 from fsmq.spool.verbs.backoff import backoff_s
-from tests.spool.helpers import Clock
-from tests.spool.test_claim_limits import after_it_is_shut
+from tests.spool.helpers import Clock, present
 
 FIRST_S = 10.0
-DIGITS_S = 0.1  # so much later a deadline may be, to keep the digits of the claim
+DIGITS_S = 0.1  # a deadline may be this much later, to keep the digits of the claim
 
 
 @pytest.fixture
@@ -38,15 +37,15 @@ def states(queue: Queue) -> dict[str, int]:
     return {name: count for name, count in queue.counts().as_dict().items() if count}
 
 
-@pytest.mark.parametrize("fail", ["its claim ends", "it is released"])
-def test_each_wait_is_longer_until_the_longest(retried: Queue, clock: Clock, fail: str) -> None:
+@pytest.mark.parametrize("is_released", [False, True])
+def test_waits_grow_up_to_retry_most(retried: Queue, clock: Clock, is_released: bool) -> None:
     retried.configure(retry_factor=3.0, retry_most=60.0)
     for expected in (10.0, 30.0, 60.0, 60.0):
-        if fail == "its claim ends":
-            end_claim(retried, clock)
-        else:
+        if is_released:
             retried.claim()[0].release()
             retried.spool.deliver()
+        else:
+            end_claim(retried, clock)
         assert states(retried) == {"delayed": 1}
         clock.advance(expected - 0.1)
         retried.spool.deliver()
@@ -57,7 +56,7 @@ def test_each_wait_is_longer_until_the_longest(retried: Queue, clock: Clock, fai
     assert retried.claim()[0].deliveries == 5
 
 
-def test_the_wait_is_shorter_at_random() -> None:
+def test_jitter_shortens_waits_at_random() -> None:
     settings = QueueSettings().changed({"retry_backoff": 10.0, "retry_jitter": 0.5})
     waits = [backoff_s(settings, 2) for _ in range(500)]
     assert 10.0 <= min(waits) < 11.0
@@ -66,14 +65,14 @@ def test_the_wait_is_shorter_at_random() -> None:
     assert backoff_s(settings.changed({"retry_factor": 100.0}), 99) <= settings.retry_most
 
 
-def test_after_the_last_delivery_a_release_with_a_delay_buries_at_once(retried: Queue) -> None:
+def test_a_delayed_release_of_the_last_delivery_buries_at_once(retried: Queue) -> None:
     retried.configure(max_deliveries=1, dead_letter_queue="dead")
     [message] = retried.claim()
     message.release(60.0)
     assert [one.id for one in retried.spool.queue("dead").peek()] == [message.id]
 
 
-def test_a_release_with_a_delay_waits_that_long_and_no_longer(retried: Queue, clock: Clock) -> None:
+def test_a_release_with_a_delay_waits_for_that_delay(retried: Queue, clock: Clock) -> None:
     retried.claim()[0].release(3)
     assert states(retried) == {"delayed": 1}
     clock.advance(3.0 + DIGITS_S)
@@ -81,14 +80,14 @@ def test_a_release_with_a_delay_waits_that_long_and_no_longer(retried: Queue, cl
     assert retried.claim()[0].deliveries == 2
 
 
-def test_without_the_setting_nothing_waits(jobs: Queue, clock: Clock) -> None:
+def test_without_the_setting_a_message_is_ready_at_once(jobs: Queue, clock: Clock) -> None:
     jobs.put(b"x")
     end_claim(jobs, clock)
     jobs.claim()[0].release()
     assert jobs.claim()[0].deliveries == 3
 
 
-def test_what_is_used_up_is_buried_at_once(retried: Queue, clock: Clock) -> None:
+def test_after_the_last_delivery_a_message_is_buried_at_once(retried: Queue, clock: Clock) -> None:
     retried.configure(max_deliveries=2, dead_letter_queue="dead")
     end_claim(retried, clock)
     assert states(retried) == {"delayed": 1}
@@ -100,18 +99,17 @@ def test_what_is_used_up_is_buried_at_once(retried: Queue, clock: Clock) -> None
     assert (dead.deliveries, dead.dead_letter and dead.dead_letter.deliveries) == (0, 2)
 
 
-def test_a_claim_that_has_ended_keeps_its_name_no_longer(retried: Queue, clock: Clock) -> None:
+def test_the_name_of_an_ended_claim_is_refused(retried: Queue, clock: Clock) -> None:
     held = end_claim(retried, clock)
     retried.configure(max_deliveries=5, dead_letter_queue="dead")
     for act in (retried.ack, retried.renew, retried.release, retried.bury):
         with pytest.raises(ClaimEnded):
             act(held, claim=held.claim)  # type: ignore[operator]
-    # The name alone: who has none acts on the message.
-    retried.ack(held.id)
+    retried.ack(held.id)  # without the name of a claim it acts on the message
     assert states(retried) == {}
 
 
-def test_a_late_renewal_claims_it_again(retried: Queue, clock: Clock) -> None:
+def test_a_late_renewal_claims_the_message_again(retried: Queue, clock: Clock) -> None:
     held = end_claim(retried, clock)
     spool = retried.spool
     renewal = spool.complete(prepare.renew(spool.context, "jobs", held.id, None))
@@ -120,14 +118,14 @@ def test_a_late_renewal_claims_it_again(retried: Queue, clock: Clock) -> None:
     assert retried.peek(state="in_flight")[0].deliveries == 2
 
 
-def test_a_second_release_makes_it_ready_at_once(retried: Queue) -> None:
+def test_a_second_release_ends_the_wait(retried: Queue) -> None:
     [held] = retried.claim()
     held.release()
     retried.release(held.id)
     assert states(retried) == {"ready": 1, "unfinished": 1}
 
 
-def test_all_of_a_queue_are_released_at_once(retried: Queue) -> None:
+def test_release_many_ends_all_waits(retried: Queue) -> None:
     retried.claim()
     spool = retried.spool
     assert spool.complete(prepare.release_many(spool.context, "jobs")) == 1
@@ -138,25 +136,7 @@ def test_all_of_a_queue_are_released_at_once(retried: Queue) -> None:
     assert spool.complete(prepare.release_many(spool.context, "jobs")) == 0
 
 
-def test_what_waits_is_no_claim_for_limits(retried: Queue, clock: Clock) -> None:
-    retried.configure(max_in_flight=1)
-    retried.put(b"y")
-    retried.claim()[0].release()
-    assert len(retried.claim(5)) == 1
-    assert retried.claim() == []
-
-
-def test_a_release_that_waits_wakes_who_waits_at_the_limit(root: Path) -> None:
-    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
-        jobs = spool.queue("jobs", create=True)
-        jobs.put_many([b"x", b"y"])
-        jobs.configure(max_in_flight=1, retry_backoff=600)
-        [held] = jobs.claim()
-        found = after_it_is_shut(spool, jobs, lambda: other.queue("jobs").release(held.id))
-        assert [message.body for message in found] == [b"y"]  # type: ignore[attr-defined]
-
-
-def test_all_looks_agree(retried: Queue, clock: Clock, root: Path) -> None:
+def test_all_views_agree_about_a_waiting_message(retried: Queue, clock: Clock, root: Path) -> None:
     spool = retried.spool
     held = end_claim(retried, clock)
     [peeked] = retried.peek(state="delayed")
@@ -166,7 +146,7 @@ def test_all_looks_agree(retried: Queue, clock: Clock, root: Path) -> None:
     assert check(root, clock=clock).findings == []
 
 
-def test_the_setting_may_end_while_messages_wait(retried: Queue, clock: Clock) -> None:
+def test_a_message_waits_though_the_setting_was_removed(retried: Queue, clock: Clock) -> None:
     end_claim(retried, clock)
     retried.configure(retry_backoff=None)
     assert states(retried) == {"delayed": 1}
@@ -175,15 +155,13 @@ def test_the_setting_may_end_while_messages_wait(retried: Queue, clock: Clock) -
     assert retried.claim()[0].deliveries == 2
 
 
-def test_where_times_are_coarse_nothing_waits_but_what_was_told_to(
-    root: Path, clock: Clock
-) -> None:
+def test_with_coarse_times_only_delayed_releases_wait(root: Path, clock: Clock) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
         spool.context.stamps.coarse = True
         jobs = spool.queue("jobs", create=True)
         jobs.configure(retry_backoff=FIRST_S, visibility_timeout=30)
         jobs.put(b"x")
-        clock.advance(2)  # there each time is a deadline, that of the put, too
+        clock.advance(2)  # every coarse time is a deadline, also that of the put
         spool.deliver()
         jobs.claim()[0].release(3)
         assert jobs.claim() == []
@@ -197,16 +175,15 @@ def test_where_times_are_coarse_nothing_waits_but_what_was_told_to(
         assert len(jobs.claim()) == 1
 
 
-def test_a_message_by_its_given_id_is_claimed_with_its_count(spool: Spool, clock: Clock) -> None:
+def test_claims_by_a_given_id_count_deliveries(spool: Spool, clock: Clock) -> None:
     spool.create_queue("given", index=True)
     queue, given = spool.queue("given"), spool.indexed("given")
     queue.configure(retry_backoff=FIRST_S, visibility_timeout=30)
     given.ensure(NewMessage(b"x", id="one"))
     spool.deliver()
     for deliveries in (1, 2, 3):
-        held = given.claim("one")
-        assert held is not None
-        assert (held.deliveries, given.claim("one")) == (deliveries, None)
+        assert present(given.claim("one")).deliveries == deliveries
+        assert given.claim("one") is None
         clock.advance(30.1)
         spool.deliver()
         assert states(queue) == {"delayed": 1}
@@ -223,6 +200,6 @@ def test_a_message_by_its_given_id_is_claimed_with_its_count(spool: Spool, clock
         ({"retry_backoff": 7200}, "retry_backoff 7200 is more than retry_most 3600"),
     ],
 )
-def test_settings_out_of_range(jobs: Queue, changes: dict[str, object], problem: str) -> None:
+def test_bad_settings_are_refused(jobs: Queue, changes: dict[str, object], problem: str) -> None:
     with pytest.raises(InvalidValue, match=problem):
         jobs.configure(**changes)

@@ -1,4 +1,4 @@
-"""Snapshots of a spool that stands still, and their way back; and what ends in the middle."""
+"""Backups of spools at rest, of spools that change, and backups and restores that are killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -37,15 +38,28 @@ from fsmq.spool.staging.forward import Forward, load
 from fsmq.spool.staging.part import Job, Part
 from tests.harness.forkserver import environment
 from tests.spool.crashing import run_and_die
-from tests.spool.helpers import Clock, listed, visible
+from tests.spool.helpers import Clock, listed, present, visible
 
-# What a snapshot does not have: locks, numbers, and what only running programs need.
-_LEFT = ("remove/", "peers/", "metrics/", "ids/.puts", "ids/by-id/.lock")
+# A snapshot has no locks, no numbers, and no files that only running programs need.
+_LEFT_OUT = ("remove/", "peers/", "metrics/", "ids/.puts", "ids/by-id/.lock")
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> Path:
     return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Path:
+    return tmp_path / "again"
+
+
+@contextmanager
+def restored(root: Path, where: Path, clock: Clock | None = None) -> Iterator[Spool]:
+    """Back up a spool, restore the snapshot, and open what comes back."""
+    copy = restore(backup(root, where).path, where.with_name("again")).root
+    with Spool(copy, sync="none", clock=clock or time.time) as spool:
+        yield spool
 
 
 def files(root: Path) -> dict[str, tuple[object, ...]]:
@@ -54,10 +68,10 @@ def files(root: Path) -> dict[str, tuple[object, ...]]:
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder) / name
-            there = path.stat()
+            status = path.stat()
             values = {key: os.getxattr(path, key) for key in os.listxattr(path)}
             relative = str(path.relative_to(root))
-            found[relative] = (there.st_mtime_ns, there.st_mode, path.read_bytes(), values)
+            found[relative] = (status.st_mtime_ns, status.st_mode, path.read_bytes(), values)
     return found
 
 
@@ -67,7 +81,7 @@ def inodes(root: Path) -> dict[str, int]:
 
 @pytest.fixture
 def rich(spool: Spool, jobs: Queue, clock: Clock) -> Spool:
-    """A spool with something of everything."""
+    """A spool with messages in all states and queues, topics, schedules and logs of all kinds."""
     spool.configure("jobs", {"max_deliveries": 1, "dead_letter_queue": "dead"})
     spool.create_queue("dead")
     jobs.put(b"to be buried")
@@ -92,40 +106,41 @@ def rich(spool: Spool, jobs: Queue, clock: Clock) -> Spool:
     return spool
 
 
-def test_a_snapshot_has_all_that_lasts(rich: Spool, root: Path, where: Path) -> None:
+def test_a_snapshot_has_all_lasting_files(rich: Spool, root: Path, where: Path) -> None:
     name = os.fsdecode(b"not-utf8-\xff")
     (root / "queues/jobs" / name).write_bytes(b"of a shell")
     taken = backup(root, where)
-    copied, there = files(taken.path), files(root)
+    copied, original = files(taken.path), files(root)
     assert json.loads(copied.pop(SNAPSHOT)[2])["root"] == str(root)  # type: ignore[arg-type]
     shared = (".lock", ".sends", ".claims", ".limits")
     segment = f"logs/visits/log/{1:020}"
     expected = {
         path: facts
-        for path, facts in there.items()
-        if not path.startswith((*_LEFT, "logs/visits/log/"))
+        for path, facts in original.items()
+        if not path.startswith((*_LEFT_OUT, "logs/visits/log/"))
         and not path.endswith(shared)
         and ".dedup/" not in path
     }
     of_log = {path: facts for path, facts in copied.items() if path.startswith("logs/visits/log/")}
     assert {p: f for p, f in copied.items() if p not in of_log} == expected
     assert sorted(of_log) == ["logs/visits/log/.sync", segment]
-    assert there[segment][2].startswith(of_log[segment][2])  # type: ignore[attr-defined]
+    assert original[segment][2].startswith(of_log[segment][2])  # type: ignore[attr-defined]
     assert (taken.messages, taken.queues, taken.logs) == (8, 4, 1)
     assert (taken.left_out, taken.faults) == ({}, [])
     assert name in os.listdir(taken.path / "queues/jobs")
     assert str(check(taken.path)) == "clean"
 
 
-def test_it_comes_back(rich: Spool, root: Path, where: Path, clock: Clock, tmp_path: Path) -> None:
+def test_a_restored_spool_works_as_before(
+    rich: Spool, root: Path, where: Path, again: Path, clock: Clock
+) -> None:
     snapshot = backup(root, where).path
-    restored = restore(snapshot, tmp_path / "again")
-    assert str(restored.report) == "clean"
-    assert visible(restored.root) == visible(root)
-    with Spool(restored.root, sync="none", clock=clock) as spool:
+    result = restore(snapshot, again)
+    assert str(result.report) == "clean"
+    assert visible(again) == visible(root)
+    with Spool(again, sync="none", clock=clock) as spool:
         assert spool.queue("dead").peek()[0].dead_letter is not None
-        found = spool.indexed("by-id").find("x/1")
-        assert found is not None
+        assert spool.indexed("by-id").find("x/1") is not None
         spool.indexed("by-id").upsert([NewMessage(b"second", id="x/1")])
         assert [m.body for m in spool.queue("by-id").claim(9)] == [b"second"]
         jobs = spool.queue("jobs")
@@ -142,13 +157,13 @@ def test_it_comes_back(rich: Spool, root: Path, where: Path, clock: Clock, tmp_p
         assert [m.body for m in log.channel("c").claim(9)] == [b"1", b"2", b"3"]
         clock.advance(61)
         spool.deliver()
-        # What had a timer is there at once; what has expired is not, nor what is dead by now.
+        # The timer has ended; the ready message has expired, and the claimed one was buried.
         assert sorted(m.body for m in jobs.claim(9)) == [b"delayed"]
         assert sorted(m.body for m in spool.queue("dead").peek()) == [b"claimed", b"to be buried"]
     assert visible(snapshot) == visible(root)
 
 
-def test_no_program_works_on_a_snapshot(jobs: Queue, root: Path, where: Path) -> None:
+def test_programs_refuse_to_work_on_a_snapshot(jobs: Queue, root: Path, where: Path) -> None:
     snapshot = backup(root, where).path
     before = files(snapshot)
     for create in (True, False):
@@ -164,40 +179,33 @@ def test_no_program_works_on_a_snapshot(jobs: Queue, root: Path, where: Path) ->
     assert str(check(snapshot)) == "clean"
 
 
-def test_a_snapshot_that_is_removed_is_not_restored_in_part(
-    jobs: Queue, root: Path, where: Path, tmp_path: Path
+def test_a_snapshot_removed_during_a_restore_is_not_restored_in_part(
+    jobs: Queue, root: Path, where: Path, again: Path
 ) -> None:
-    for number in range(20):
-        jobs.put(b"%d" % number)
+    jobs.put_many([b"x"] * 20)
     snapshot = backup(root, where).path
     away = snapshot.with_name("away")
+
+    def remove(done: int) -> None:
+        if done == 5:
+            shutil.rmtree(snapshot.rename(away))
+
     with pytest.raises(Unavailable, match="removed or replaced"):
-        restore(
-            snapshot,
-            tmp_path / "again",
-            progress=lambda done: done == 5 and snapshot.rename(away) and shutil.rmtree(away),
-        )
-    assert not (tmp_path / "again").exists()
+        restore(snapshot, again, progress=remove)
+    assert not again.exists()
 
 
 # -- snapshots that are incomplete or were altered ------------------------------------------------
 
 
-@pytest.fixture
-def again(tmp_path: Path) -> Path:
-    return tmp_path / "again"
-
-
-def copied(snapshot: Path, *how: str) -> Path:
+def copied(snapshot: Path, *command: str) -> Path:
     """A copy of a snapshot, made with a command."""
     copy = snapshot.with_name("copy")
-    subprocess.run([*how, str(snapshot), str(copy)], check=True)
+    subprocess.run([*command, str(snapshot), str(copy)], check=True)
     return copy
 
 
-def test_a_whole_snapshot_is_as_it_was_recorded(
-    rich: Spool, root: Path, where: Path, again: Path
-) -> None:
+def test_a_whole_snapshot_is_unchanged(rich: Spool, root: Path, where: Path, again: Path) -> None:
     backup(root, where)
     rich.log("visits").publish(b"3")
     rich.queue("jobs").put(b"more")
@@ -207,9 +215,7 @@ def test_a_whole_snapshot_is_as_it_was_recorded(
     assert restore(copied(taken.path, "cp", "-a"), again.with_name("third")).changed == {}
 
 
-def test_a_restore_tells_which_files_are_missing(
-    rich: Spool, root: Path, where: Path, again: Path
-) -> None:
+def test_a_restore_reports_missing_files(rich: Spool, root: Path, where: Path, again: Path) -> None:
     snapshot = backup(root, where).path
     next((snapshot / "queues/ordered").iterdir()).unlink()
     (snapshot / f"logs/visits/log/{1:020}").unlink()
@@ -225,9 +231,7 @@ def test_a_restore_tells_which_files_are_missing(
     }
 
 
-def test_a_restore_tells_what_was_altered(
-    rich: Spool, root: Path, where: Path, again: Path
-) -> None:
+def test_a_restore_reports_altered_files(rich: Spool, root: Path, where: Path, again: Path) -> None:
     snapshot = backup(root, where).path
     [message] = (snapshot / "queues/by-id").iterdir()
     for path in (message, snapshot / f"logs/visits/log/{1:020}"):
@@ -235,15 +239,14 @@ def test_a_restore_tells_what_was_altered(
         path.write_bytes(path.read_bytes()[:-1] + b"\0")
         os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
     (snapshot / "queues/added").mkdir()
-    changed = restore(snapshot, again).changed
-    assert changed == {
+    assert restore(snapshot, again).changed == {
         "logs/visits/log": "names or contents of files have changed",
         "queues/added": "the folder was added",
         "queues/by-id": "names or contents of files have changed",
     }
 
 
-def test_a_copy_without_times_is_known(rich: Spool, root: Path, where: Path, again: Path) -> None:
+def test_a_restore_reports_lost_times(rich: Spool, root: Path, where: Path, again: Path) -> None:
     copy = copied(backup(root, where).path, "cp", "-r")
     changed = restore(copy, again).changed
     assert changed.pop("ids/by-id") == "links of files were lost: copy snapshots with rsync -aHX"
@@ -253,9 +256,7 @@ def test_a_copy_without_times_is_known(rich: Spool, root: Path, where: Path, aga
     )
 
 
-def test_a_damaged_segment_is_not_hidden_by_the_next_backup(
-    spool: Spool, root: Path, where: Path, again: Path
-) -> None:
+def test_no_backup_hides_a_bad_segment(spool: Spool, root: Path, where: Path, again: Path) -> None:
     log = spool.log("visits", create=True)
     for body in (b"first", b"second", b"third"):
         log.publish(body)
@@ -268,9 +269,7 @@ def test_a_damaged_segment_is_not_hidden_by_the_next_backup(
     assert list(restore(second.path, again).changed) == ["logs/visits/log"]
 
 
-def test_a_snapshot_of_an_older_version_has_no_record(
-    jobs: Queue, root: Path, where: Path, again: Path
-) -> None:
+def test_an_old_snapshot_has_no_record(jobs: Queue, root: Path, where: Path, again: Path) -> None:
     snapshot = backup(root, where).path
     about = json.loads((snapshot / SNAPSHOT).read_text())
     del about["contents"]
@@ -282,7 +281,7 @@ def test_a_snapshot_of_an_older_version_has_no_record(
 # -- incremental ----------------------------------------------------------------------------------
 
 
-def test_what_is_unchanged_takes_no_space(rich: Spool, root: Path, where: Path) -> None:
+def test_unchanged_files_take_no_space(rich: Spool, root: Path, where: Path) -> None:
     first = backup(root, where)
     rich.queue("jobs").put(b"new")
     rich.log("visits").publish(b"3")
@@ -298,16 +297,14 @@ def test_what_is_unchanged_takes_no_space(rich: Spool, root: Path, where: Path) 
     assert str(check(second.path)) == "clean"
     third = backup(root, where)
     assert third.copied == (second.path / "logs/visits/log/.sync").stat().st_size
-    # The links of an index are names of the same file, in the snapshot and after a restore.
+    # The links of an index are links to the same file in a snapshot, too.
     [link] = (third.path / "ids/by-id").iterdir()
     [message] = (third.path / "queues/by-id").iterdir()
     assert os.path.samefile(link, message)
     assert os.path.samefile(link, first.path / "ids/by-id" / link.name)
 
 
-def test_equal_size_and_time_do_not_make_two_files_one(
-    jobs: Queue, root: Path, where: Path
-) -> None:
+def test_a_new_file_of_equal_size_and_time_is_copied(jobs: Queue, root: Path, where: Path) -> None:
     jobs.put(b"one", id="own")
     path = root / "queues/jobs/own"
     time_ns = path.stat().st_mtime_ns
@@ -320,7 +317,7 @@ def test_equal_size_and_time_do_not_make_two_files_one(
     assert (second.path / "queues/jobs/own").read_bytes() == b"two"
 
 
-def test_damage_in_a_snapshot_is_not_carried_on(jobs: Queue, root: Path, where: Path) -> None:
+def test_damage_in_a_snapshot_is_not_in_the_next_one(jobs: Queue, root: Path, where: Path) -> None:
     jobs.put(b"good", id="own")
     first = backup(root, where).path / "queues/jobs/own"
     time_ns = first.stat().st_mtime_ns
@@ -329,18 +326,16 @@ def test_damage_in_a_snapshot_is_not_carried_on(jobs: Queue, root: Path, where: 
     assert (backup(root, where).path / "queues/jobs/own").read_bytes() == b"good"
 
 
-def test_the_last_ones_are_kept(jobs: Queue, root: Path, where: Path) -> None:
+def test_the_newest_snapshots_are_kept(jobs: Queue, root: Path, where: Path) -> None:
     taken = [backup(root, where, keep=2).path.name for _ in range(4)]
     assert taken == sorted(taken)
     assert listed(where) == taken[-2:]
 
 
-# -- what is in the middle of something -----------------------------------------------------------
+# -- unfinished work ------------------------------------------------------------------------------
 
 
-def test_dot_names_become_what_recovery_makes_of_them(
-    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path
-) -> None:
+def test_dot_names_are_recovered_in_the_snapshot(jobs: Queue, root: Path, where: Path) -> None:
     new = root / "new"
     (new / staged_entry("jobs", "whole", seal_of(b"whole"))).write_bytes(b"whole")
     (new / staged_entry("jobs", "torn", seal_of(b"torn"))).write_bytes(b"to")
@@ -361,9 +356,7 @@ def test_dot_names_become_what_recovery_makes_of_them(
     assert (taken.path / "queues/jobs/here").read_bytes() == b"here"
 
 
-def test_two_of_one_id_are_both_there_if_the_spool_has_both(
-    jobs: Queue, root: Path, where: Path
-) -> None:
+def test_two_messages_of_one_id_are_both_copied(jobs: Queue, root: Path, where: Path) -> None:
     jobs.put(b"ready", id="own")
     (root / "delay/jobs:own").write_bytes(b"hidden")
     taken = backup(root, where)
@@ -372,8 +365,8 @@ def test_two_of_one_id_are_both_there_if_the_spool_has_both(
     assert [fault.kind.value for fault in taken.faults] == ["duplicate"]
 
 
-def test_a_job_goes_forward_from_a_copy(
-    spool: Spool, jobs: Queue, root: Path, where: Path, clock: Clock, tmp_path: Path
+def test_a_staged_job_is_finished_in_a_copy(
+    spool: Spool, jobs: Queue, root: Path, where: Path, clock: Clock
 ) -> None:
     job = Job("load", 7)
     part = Part(spool.context, spool.syncer.sync, job)
@@ -382,29 +375,28 @@ def test_a_job_goes_forward_from_a_copy(
     written = part.finish()
     open_job = backup(root, where)
     assert os.listdir(open_job.path / "staging") == []
-    # Its committer dies when one message is in new/.
+    # The process that commits it dies when one message is in new/.
     commit(spool, job, [written])
     folder = root / "staging/load:7" / written.part
     folder.mkdir(parents=True)
     (folder.parent / "commit.json").write_text(
         json.dumps({"at_ms": 1, "keeps": True, "parts": {written.part: {**PART}}})
     )
-    _, *behind = sorted((root / "new").glob("jobs:*"))
-    for path in behind:
+    _, *rest = sorted((root / "new").glob("jobs:*"))
+    for path in rest:
         path.rename(folder / path.name)
     (root / "staging/load.json").unlink()
-    restored = restore(backup(root, where).path, tmp_path / "again").root
-    with Spool(restored, sync="none", clock=clock) as again:
-        again.deliver()
-        assert sorted(m.body for m in again.queue("jobs").claim(9)) == [b"1", b"2", b"3"]
-        assert os.listdir(restored / "staging") == ["load.json"]
+    with restored(root, where, clock) as copy:
+        copy.deliver()
+        assert sorted(m.body for m in copy.queue("jobs").claim(9)) == [b"1", b"2", b"3"]
+        assert os.listdir(copy.tree.root / "staging") == ["load.json"]
 
 
 PART = {"messages": 3, "own": False, "delayed": False, "repeated": 0}
 
 
-def test_a_job_that_goes_forward_meanwhile_is_not_put_again(
-    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+def test_a_staged_job_that_moves_forward_during_a_backup_is_stored_once(
+    spool: Spool, jobs: Queue, root: Path, where: Path, monkeypatch: Any
 ) -> None:
     job = Job("load", 7)
     part = Part(spool.context, spool.syncer.sync, job)
@@ -419,17 +411,16 @@ def test_a_job_that_goes_forward_meanwhile_is_not_put_again(
         return load(*given)
 
     monkeypatch.setattr(small_files, "load", late)
-    restored = restore(backup(root, where).path, tmp_path / "again").root
-    with Spool(restored, sync="none") as again:
-        again.deliver()
-        part = Part(again.context, again.syncer.sync, job)
+    with restored(root, where) as copy:
+        copy.deliver()
+        part = Part(copy.context, copy.syncer.sync, job)
         part.write("jobs", NewMessage(b"once"))
-        assert commit(again, job, [part.finish()]).again
-        assert [message.body for message in again.queue("jobs").claim(9)] == [b"once"]
+        assert commit(copy, job, [part.finish()]).again
+        assert [message.body for message in copy.queue("jobs").claim(9)] == [b"once"]
 
 
-def test_a_numbered_batch_that_is_published_meanwhile_is_in_the_log_once(
-    spool: Spool, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+def test_a_numbered_batch_published_during_a_backup_is_in_the_log_once(
+    spool: Spool, root: Path, where: Path, monkeypatch: Any
 ) -> None:
     log = spool.log("visits")
     log.create(dedupe_window=0)
@@ -443,23 +434,21 @@ def test_a_numbered_batch_that_is_published_meanwhile_is_in_the_log_once(
 
     take_folder = Source.take_folder
     monkeypatch.setattr(Source, "take_folder", late)
-    restored = restore(backup(root, where).path, tmp_path / "again").root
-    with Spool(restored, sync="none") as again:
-        log = again.log("visits")
+    with restored(root, where) as copy:
+        log = copy.log("visits")
         assert publish_once(log, "spark", 2, [LogEntry(b"2")]) == range(1, 2)
         assert [message.body for message in log.read()] == [b"1", b"2"]
 
 
-def test_a_redrive_that_ends_meanwhile_does_not_wait_for_ever(
-    spool: Spool, jobs: Queue, root: Path, where: Path, tmp_path: Path, monkeypatch: Any
+def test_a_redrive_that_ends_during_a_backup_ends_in_the_copy(
+    spool: Spool, jobs: Queue, root: Path, where: Path, monkeypatch: Any
 ) -> None:
     spool.configure("jobs", {"max_deliveries": 9, "dead_letter_queue": "dead"})
     jobs.put(b"buried")
     jobs.claim()[0].bury()
     [letter] = spool.queue("dead").peek()
-    assert letter.dead_letter is not None
     begun = spool.begin_redrive("dead")
-    write_found(spool.tree, begun.ref, {letter.id: letter.dead_letter.at})
+    write_found(spool.tree, begun.ref, {letter.id: present(letter.dead_letter).at})
     save(spool.tree, replace(begun, total=1))
 
     def late(self: Source, path: str) -> bool:
@@ -470,22 +459,18 @@ def test_a_redrive_that_ends_meanwhile_does_not_wait_for_ever(
 
     take = Source.take
     monkeypatch.setattr(Source, "take", late)
-    restored = restore(backup(root, where).path, tmp_path / "again").root
-    with Spool(restored, sync="none") as again:
-        again.make_moves()
-        ended = again.find_move(begun.ref)
-        assert ended is not None
-        assert ended.status == "complete"
+    with restored(root, where) as copy:
+        copy.make_moves()
+        assert present(copy.find_move(begun.ref)).status == "complete"
 
 
 @pytest.mark.parametrize("is_used_again", [False, True])
 def test_a_commit_that_a_copy_finishes_removes_no_other_message(
-    jobs: Queue, root: Path, where: Path, tmp_path: Path, clock: Clock, is_used_again: bool
+    jobs: Queue, root: Path, where: Path, clock: Clock, is_used_again: bool
 ) -> None:
     jobs.put(b"done", id="x")
     with Consumer(jobs.spool, "spark", visibility=10) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 2)
-        assert batch is not None
+        batch = present(consumer.claim("s", 0, ["jobs"], 2))
     if is_used_again:
         jobs.remove("x")
         jobs.put(b"next", id="x")
@@ -493,32 +478,26 @@ def test_a_commit_that_a_copy_finishes_removes_no_other_message(
     # The program was killed after it had removed the message, or before.
     folder = root / "consumers/spark"
     (folder / f"{batch.name}.json").rename(folder / f"{batch.name}.done")
-    restored = restore(backup(root, where).path, tmp_path / "again").root
     clock.advance(20)
-    with Spool(restored, sync="none", clock=clock) as again:
-        again.deliver()
-        found = [message.body for message in again.queue("jobs").claim()]
+    with restored(root, where, clock) as copy:
+        copy.deliver()
+        found = [message.body for message in copy.queue("jobs").claim()]
     assert found == [b"next"] * is_used_again
 
 
-def test_a_crash_has_left_more_of_a_log_than_it_noted(
-    spool: Spool, root: Path, where: Path, tmp_path: Path
-) -> None:
+def test_a_backup_has_the_unnoted_end_of_a_log(spool: Spool, root: Path, where: Path) -> None:
     log = spool.log("visits", create=True)
     log.publish(b"0")
     note = root / "logs/visits/log/.sync"
     old = note.read_bytes()
     log.publish(b"1")
     note.write_bytes(old)
-    restored = restore(backup(root, where).path, tmp_path / "again").root
-    with Spool(restored, sync="none") as again:
-        assert [m.body for m in again.log("visits").read()] == [b"0", b"1"]
-        assert again.log("visits").publish(b"2") == 2
+    with restored(root, where) as copy:
+        assert [m.body for m in copy.log("visits").read()] == [b"0", b"1"]
+        assert copy.log("visits").publish(b"2") == 2
 
 
-def test_a_channel_does_not_expire_for_the_age_of_a_backup(
-    spool: Spool, root: Path, where: Path, clock: Clock, tmp_path: Path
-) -> None:
+def test_old_backups_expire_no_channel(spool: Spool, root: Path, where: Path, again: Path) -> None:
     log = spool.log("visits", create=True)
     log.publish(b"0")
     log.channel("c").create("first", expires=60)
@@ -526,14 +505,13 @@ def test_a_channel_does_not_expire_for_the_age_of_a_backup(
     old = time.time() - 3600
     for path in (snapshot / "logs/visits/channels/c").iterdir():
         os.utime(path, (old, old))
-    restored = restore(snapshot, tmp_path / "again").root
-    with Spool(restored, sync="none") as again:
-        again.deliver()
-        assert again.log("visits").channel("c").delete_if_unused() is False
-        assert again.log("visits").channels() == ["c"]
+    with Spool(restore(snapshot, again).root, sync="none") as copy:
+        copy.deliver()
+        assert copy.log("visits").channel("c").delete_if_unused() is False
+        assert copy.log("visits").channels() == ["c"]
 
 
-# -- places ---------------------------------------------------------------------------------------
+# -- places and messages that move during a backup ------------------------------------------------
 
 
 def test_a_spool_is_not_copied_into_itself(jobs: Queue, root: Path, tmp_path: Path) -> None:
@@ -548,7 +526,7 @@ def test_a_spool_is_not_copied_into_itself(jobs: Queue, root: Path, tmp_path: Pa
         backup(root, other)
 
 
-def test_there_has_to_be_a_spool(tmp_path: Path, where: Path) -> None:
+def test_only_a_spool_is_backed_up(tmp_path: Path, where: Path) -> None:
     (tmp_path / "empty").mkdir()
     for root in (tmp_path / "empty", tmp_path / "missing"):
         with pytest.raises(UnusableSpool, match="no spool"):
@@ -556,12 +534,10 @@ def test_there_has_to_be_a_spool(tmp_path: Path, where: Path) -> None:
     assert not where.exists() or listed(where) == []
 
 
-def test_a_message_that_comes_where_a_new_one_was_is_not_new(
-    spool: Spool, root: Path, where: Path
-) -> None:
-    """An own id is in two queues: one is new, and goes with the folder; the other comes there."""
+def test_an_old_message_with_a_new_ones_id_is_copied(spool: Spool, root: Path, where: Path) -> None:
+    """A new message goes with its purged folder; an older one of its id moves to the queue."""
     first, between, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
-    first.put_many([b""] * 1100)  # so many go with their folder
+    first.put_many([b""] * 1100)  # a purge of this many moves the folder
     between.put_many([b""] * 400)
     last.put(b"old", id="x")
 
@@ -582,12 +558,10 @@ def test_a_message_that_comes_where_a_new_one_was_is_not_new(
     assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
 
 
-def test_what_goes_with_an_old_folder_is_not_what_came_into_the_new_one(
-    spool: Spool, root: Path, where: Path
-) -> None:
-    """The reaper unlinks a purged message while another one of its id is in the queue."""
+def test_a_message_is_copied_while_its_id_is_reaped(spool: Spool, root: Path, where: Path) -> None:
+    """A purged message of the same id is unlinked."""
     first, between, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
-    first.put_many([b""] * 1100)  # so many go with their folder
+    first.put_many([b""] * 1100)  # a purge of this many moves the folder
     first.put(b"purged", id="x")
     between.put_many([b""] * 400)
     last.put(b"old", id="x")
@@ -602,9 +576,7 @@ def test_what_goes_with_an_old_folder_is_not_what_came_into_the_new_one(
     assert [path.read_bytes() for path in taken.path.glob("queues/*/x")] == [b"old"]
 
 
-def test_a_message_is_copied_though_its_id_is_used_again_where_it_was(
-    spool: Spool, root: Path, where: Path
-) -> None:
+def test_a_moved_message_with_a_reused_id_is_copied(spool: Spool, root: Path, where: Path) -> None:
     first, second, last = (spool.queue(name, create=True) for name in ("a", "b", "c"))
     first.put(b"old", id="x")
     last.put_many([b""] * 40)
@@ -622,7 +594,7 @@ def test_a_message_is_copied_though_its_id_is_used_again_where_it_was(
 
 @pytest.mark.parametrize("to", [None, "other"])
 def test_a_redriven_message_keeps_its_id(
-    spool: Spool, root: Path, where: Path, tmp_path: Path, to: str | None
+    spool: Spool, root: Path, where: Path, again: Path, to: str | None
 ) -> None:
     spool.create_queue("dead", index=True)
     for queue in ("by-id", "other"):
@@ -635,13 +607,10 @@ def test_a_redriven_message_keeps_its_id(
     spool.queue("dead").redrive(only=[letters[1].id], to=to)
     taken = backup(root, where)
     assert taken.faults == []
-    restore(taken.path, tmp_path / "again")
-    with Spool(tmp_path / "again", sync="none") as again:
-        found = again.indexed(to or "by-id").find("x")
-        assert found is not None
-        assert found.body == b"back"
-        assert again.indexed("dead").find("y") is None
-        assert [message.body for message in again.queue("dead").peek(9)] == [b"left"]
+    with Spool(restore(taken.path, again).root, sync="none") as copy:
+        assert present(copy.indexed(to or "by-id").find("x")).body == b"back"
+        assert copy.indexed("dead").find("y") is None
+        assert [message.body for message in copy.queue("dead").peek(9)] == [b"left"]
 
 
 def test_symbolic_links_are_left_out(jobs: Queue, root: Path, where: Path, tmp_path: Path) -> None:
@@ -655,34 +624,30 @@ def test_symbolic_links_are_left_out(jobs: Queue, root: Path, where: Path, tmp_p
     assert "secret" not in str(files(taken.path))
 
 
-def test_modes_are_kept(jobs: Queue, root: Path, where: Path, tmp_path: Path) -> None:
+def test_modes_are_kept(jobs: Queue, root: Path, where: Path, again: Path) -> None:
+    modes = {".": 0o700, "new": 0o700, "queues/jobs": 0o750, "queues/jobs/own": 0o600}
     jobs.put(b"private", id="own")
     os.chmod(root / "queues/jobs", 0o750)
     taken = backup(root, where).path
-    again = restore(taken, tmp_path / "again").root
-    for copied in (taken, again):
-        assert {path: (copied / path).stat().st_mode & 0o777 for path in MODES} == MODES
+    for copy in (taken, restore(taken, again).root):
+        assert {path: (copy / path).stat().st_mode & 0o777 for path in modes} == modes
 
 
-MODES = {".": 0o700, "new": 0o700, "queues/jobs": 0o750, "queues/jobs/own": 0o600}
-
-
-def test_one_backup_at_a_time(jobs: Queue, root: Path, where: Path) -> None:
-    def again(step: str, done: int, of: int) -> None:
+def test_two_backups_to_one_place_do_not_overlap(jobs: Queue, root: Path, where: Path) -> None:
+    def start_another(step: str, done: int, of: int) -> None:
         if step == "checking":
             with pytest.raises(Unavailable, match="another backup"):
                 backup(root, where)
-            told.append(step)
+            steps.append(step)
 
-    told: list[str] = []
-    backup(root, where, progress=again)
-    assert told == ["checking"]
+    steps: list[str] = []
+    backup(root, where, progress=start_another)
+    assert steps == ["checking"]
     assert len(listed(where)) == 1
 
 
-def test_a_spool_that_goes_away_is_no_snapshot(jobs: Queue, root: Path, where: Path) -> None:
-    for number in range(100):
-        jobs.put(b"%d" % number)
+def test_a_backup_of_a_removed_spool_leaves_nothing(jobs: Queue, root: Path, where: Path) -> None:
+    jobs.put_many([b"x"] * 100)
     for away in (lambda: root.rename(root.with_name("away")), lambda: shutil.rmtree(root / "new")):
         with pytest.raises(Unavailable, match="removed or replaced"):
             backup(root, where, progress=lambda step, done, of: step == "messages" and away())  # noqa: B023
@@ -707,12 +672,9 @@ def test_a_restore_needs_an_empty_folder(jobs: Queue, root: Path, where: Path) -
     assert not (where / "new").exists()
 
 
-def test_no_program_starts_on_what_is_being_restored(
-    jobs: Queue, root: Path, where: Path, tmp_path: Path
-) -> None:
-    for number in range(20):
-        jobs.put(b"%d" % number)
-    snapshot, again, tries = backup(root, where).path, tmp_path / "again", []
+def test_no_program_starts_in_a_restore(jobs: Queue, root: Path, where: Path, again: Path) -> None:
+    jobs.put_many([b"x"] * 20)
+    snapshot, tries = backup(root, where).path, []
 
     def start(done: int) -> None:
         with pytest.raises(UnusableSpool):
@@ -724,28 +686,26 @@ def test_no_program_starts_on_what_is_being_restored(
     assert len(visible(again)) == 20
 
 
-def test_a_restore_that_fails_leaves_nothing(
-    jobs: Queue, root: Path, where: Path, tmp_path: Path
-) -> None:
+def test_a_failed_restore_leaves_nothing(jobs: Queue, root: Path, where: Path, again: Path) -> None:
     jobs.put(b"one")
     snapshot = backup(root, where).path
-    empty = tmp_path / "empty"
+    empty = again.with_name("empty")
     empty.mkdir()
 
     def fail(done: int) -> None:
         raise OSError(28, "No space left on device")
 
-    for again in (tmp_path / "again", empty):
+    for target in (again, empty):
         with pytest.raises(Unavailable, match="cannot restore"):
-            restore(snapshot, again, progress=fail)
-    assert not (tmp_path / "again").exists()
+            restore(snapshot, target, progress=fail)
+    assert not again.exists()
     assert os.listdir(empty) == []
 
 
-# -- deaths ---------------------------------------------------------------------------------------
+# -- kills ----------------------------------------------------------------------------------------
 
 
-def test_a_backup_that_dies_leaves_no_snapshot(
+def test_a_killed_backup_leaves_no_partial_snapshot(
     rich: Spool, root: Path, where: Path, clock: Clock
 ) -> None:
     expected = backup(root, where)
@@ -754,7 +714,7 @@ def test_a_backup_that_dies_leaves_no_snapshot(
         died = run_and_die(root, lambda spool: backup(root, where), at, clock)
         if died is None:
             break
-        # None, or a complete one if it died behind the last step.
+        # It may be complete if the process was killed after the last step.
         for name in set(listed(where)) - before:
             if name[0] != ".":
                 assert str(check(where / name)) == "clean"
@@ -764,7 +724,7 @@ def test_a_backup_that_dies_leaves_no_snapshot(
     assert taken.messages == expected.messages
 
 
-def test_a_restore_that_dies_leaves_nothing_or_all(
+def test_a_killed_restore_leaves_nothing_or_the_whole_spool(
     jobs: Queue, root: Path, where: Path, tmp_path: Path, clock: Clock
 ) -> None:
     jobs.put(b"new", id="new")
@@ -787,10 +747,7 @@ def test_a_restore_that_dies_leaves_nothing_or_all(
 
 
 @pytest.mark.parametrize("stopped_s", [0, 60])
-def test_the_halves_of_a_rename_may_come_apart(
-    tmp_path: Path, monkeypatch: Any, stopped_s: float
-) -> None:
-    root = tmp_path / "mq"
+def test_events_of_a_rename_may_come_apart(root: Path, monkeypatch: Any, stopped_s: float) -> None:
     with Spool(root) as spool:
         spool.create_queue("q")
     part, target = "new/.part", "new/q:1"

@@ -1,4 +1,4 @@
-"""Limits of claims: how many at a time, how many in a second, kept by all processes together."""
+"""Limits of claims in flight and of claims per second, which all processes keep together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, Unavailable, prepare
+from fsmq.spool import InvalidValue, Message, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.durability.locks import lock
@@ -32,7 +32,7 @@ def put(queue: Queue, number: int) -> None:
     queue.put_many([b"%d" % n for n in range(number)])
 
 
-# -- at one time ----------------------------------------------------------------------------------
+# -- claims in flight -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
@@ -49,11 +49,11 @@ def test_no_more_are_in_flight_than_allowed(root: Path, clock: Clock, watch: str
         held[1].release()
         assert len(theirs.claim(5)) == 1
         assert jobs.claim(5) == []
-        clock.advance(31)  # the claims have ended, whether a mover has noticed or not
-        ended: list[object] = []
-        while len(ended) < 3:  # without events some are noticed later
-            ended += jobs.claim(5, wait=30)
-        assert len(ended) == 3
+        clock.advance(31)  # the claims have ended, even if no mover has noticed it
+        again: list[object] = []
+        while len(again) < 3:  # without events some ends are noticed later
+            again += jobs.claim(5, wait=30)
+        assert len(again) == 3
         assert theirs.claim() == []
 
 
@@ -65,13 +65,12 @@ def test_delayed_messages_are_not_in_flight(jobs: Queue) -> None:
     assert jobs.claim() == []
 
 
-def test_a_message_that_was_released_with_a_delay_is_not_in_flight(
-    jobs: Queue, clock: Clock
-) -> None:
+@pytest.mark.parametrize("has_backoff", [False, True])
+def test_a_waiting_message_is_not_in_flight(jobs: Queue, clock: Clock, has_backoff: bool) -> None:
     put(jobs, 2)
-    jobs.configure(max_in_flight=1)
+    jobs.configure(max_in_flight=1, retry_backoff=10 if has_backoff else None)
     [held] = jobs.claim()
-    held.release(10)
+    held.release(0 if has_backoff else 10)
     assert (jobs.counts().in_flight, jobs.counts().delayed) == (0, 1)
     [other] = jobs.claim()
     other.ack()
@@ -81,7 +80,7 @@ def test_a_message_that_was_released_with_a_delay_is_not_in_flight(
     assert (again.id, again.deliveries) == (held.id, 2)
 
 
-def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -> None:
+def test_a_renewed_claim_counts_while_it_holds(jobs: Queue, clock: Clock) -> None:
     put(jobs, 2)
     jobs.configure(max_in_flight=1)
     [held] = jobs.claim()
@@ -96,7 +95,7 @@ def test_a_renewed_claim_counts_as_long_as_it_holds(jobs: Queue, clock: Clock) -
 
 @pytest.mark.parametrize("fifo", [True, False])
 @pytest.mark.parametrize("is_own", [True, False])
-def test_a_renewed_claim_counts_for_who_claims_by_groups_too(
+def test_a_renewed_claim_counts_in_a_process_that_claims_by_groups(
     root: Path, jobs: Queue, clock: Clock, fifo: bool, is_own: bool
 ) -> None:
     put(jobs, 3)
@@ -106,7 +105,7 @@ def test_a_renewed_claim_counts_for_who_claims_by_groups_too(
         jobs.spool.configure("grouped", {"fetch_order": "fair"})
     with Spool(root, sync="none", clock=clock) as other:
         theirs = other.queue("jobs")
-        theirs.claim()[0].ack()  # from here on the claims are counted by events
+        theirs.claim()[0].ack()  # from now on it counts claims by events
         assert other.queue("grouped").claim() == []
         [held] = (theirs if is_own else jobs).claim(visibility=5)
         assert theirs.claim() == []
@@ -118,43 +117,37 @@ def test_a_renewed_claim_counts_for_who_claims_by_groups_too(
         assert len(theirs.claim()) == 1
 
 
-def test_an_ack_wakes_who_waits_in_another_process(root: Path) -> None:
+@pytest.mark.parametrize("verb", ["ack", "release", "configure"])
+def test_a_claim_that_waits_at_the_limit_is_woken_by_another_process(root: Path, verb: str) -> None:
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
-        jobs = spool.queue("jobs", create=True)
+        jobs, theirs = spool.queue("jobs", create=True), other.queue("jobs")
         put(jobs, 2)
-        jobs.configure(max_in_flight=1)
+        jobs.configure(max_in_flight=1, retry_backoff=600)
         [held] = jobs.claim()
-        found = after_it_is_shut(spool, jobs, lambda: other.queue("jobs").ack(held))
-        assert len(found) == 1
+        steps: dict[str, Callable[[], object]] = {
+            "ack": lambda: theirs.ack(held),
+            "release": lambda: theirs.release(held.id),  # it waits for its backoff
+            "configure": lambda: theirs.configure(max_in_flight=2),
+        }
+        [found] = claimed_after(spool, jobs, steps[verb])
+        assert found.id != held.id
 
 
-def test_a_higher_limit_wakes_who_waits(root: Path) -> None:
-    with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
-        jobs = spool.queue("jobs", create=True)
-        put(jobs, 2)
-        jobs.configure(max_in_flight=1)
-        jobs.claim()
-        found = after_it_is_shut(
-            spool, jobs, lambda: other.queue("jobs").configure(max_in_flight=2)
-        )
-        assert len(found) == 1
-
-
-def after_it_is_shut(spool: Spool, jobs: Queue, then: object) -> list[object]:
-    """What one gets who waits for a message and is kept back, when something is done."""
-    found: list[object] = []
+def claimed_after(spool: Spool, jobs: Queue, step: Callable[[], object]) -> list[Message]:
+    """The messages of a claim that waits at the limit until this step."""
+    found: list[Message] = []
     thread = threading.Thread(target=lambda: found.extend(jobs.claim(wait=60)))
     thread.start()
     while "jobs" not in spool.context.limiter.shut:
         time.sleep(0.001)
     started = time.monotonic()
-    then()  # type: ignore[operator]
+    step()
     thread.join()
     assert time.monotonic() - started < 30
     return found
 
 
-def test_who_waits_at_a_limit_rests(root: Path) -> None:
+def test_a_claim_that_waits_at_a_limit_uses_little_processor_time(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         put(jobs, 3)
@@ -165,11 +158,10 @@ def test_who_waits_at_a_limit_rests(root: Path) -> None:
         assert time.thread_time() - before < 0.2
 
 
-def test_a_killed_holder_leaks_nothing(root: Path, spool: Spool) -> None:
+def test_a_killed_process_frees_the_limit(root: Path, spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     put(jobs, 4)
     jobs.configure(max_in_flight=2)
-
     child = os.fork()
     if not child:
         opened = Spool(root, sync="none")
@@ -200,10 +192,10 @@ def test_a_claim_by_id_keeps_the_limits(spool: Spool) -> None:
     assert tasks.claim("a") is not None
 
 
-# -- in a second ----------------------------------------------------------------------------------
+# -- claims per second ----------------------------------------------------------------------------
 
 
-def test_no_more_in_a_second_than_allowed(root: Path, clock: Clock) -> None:
+def test_all_processes_together_keep_the_rate(root: Path, clock: Clock) -> None:
     with (
         Spool(root, sync="none", clock=clock) as spool,
         Spool(root, sync="none", clock=clock) as other,
@@ -223,7 +215,7 @@ def test_no_more_in_a_second_than_allowed(root: Path, clock: Clock) -> None:
         assert claimed() == 5
 
 
-def test_a_slow_rate(jobs: Queue, clock: Clock) -> None:
+def test_a_rate_below_one_per_second_is_kept(jobs: Queue, clock: Clock) -> None:
     put(jobs, 5)
     jobs.configure(max_rate=0.1)
     assert len(jobs.claim(5)) == 1
@@ -233,7 +225,7 @@ def test_a_slow_rate(jobs: Queue, clock: Clock) -> None:
     assert len(jobs.claim(5)) == 1
 
 
-def test_an_empty_queue_uses_nothing_up(jobs: Queue) -> None:
+def test_claims_of_an_empty_queue_do_not_count(jobs: Queue) -> None:
     jobs.configure(max_rate=1, max_burst=2)
     for _ in range(10):
         assert jobs.claim() == []
@@ -241,7 +233,7 @@ def test_an_empty_queue_uses_nothing_up(jobs: Queue) -> None:
     assert len(jobs.claim(3)) == 2
 
 
-def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
+def test_aborted_claims_do_not_count(jobs: Queue) -> None:
     spool = jobs.spool
     put(jobs, 3)
     jobs.configure(max_rate=1, max_burst=2)
@@ -253,7 +245,7 @@ def test_a_claim_that_reached_nobody_uses_nothing_up(jobs: Queue) -> None:
     assert jobs.claim(3) == []
 
 
-def test_a_clock_that_is_set_back_begins_anew(jobs: Queue, clock: Clock) -> None:
+def test_the_rate_restarts_when_the_clock_is_set_back(jobs: Queue, clock: Clock) -> None:
     put(jobs, 9)
     jobs.configure(max_rate=1, max_burst=2)
     assert len(jobs.claim(9)) == 2
@@ -263,7 +255,7 @@ def test_a_clock_that_is_set_back_begins_anew(jobs: Queue, clock: Clock) -> None
     assert len(jobs.claim(9)) == 1
 
 
-def test_who_waits_gets_the_next_in_time(root: Path) -> None:
+def test_a_waiting_claim_gets_the_next_message_in_time(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         put(jobs, 4)
@@ -274,11 +266,11 @@ def test_who_waits_gets_the_next_in_time(root: Path) -> None:
         assert time.monotonic() - started >= 0.55
 
 
-# -- the settings, and what lies on disk ---------------------------------------------------------
+# -- settings, files and faults -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "problem"),
     [
         ({"max_in_flight": 0}, "max_in_flight: must be a whole number from 1 to 1099511627776"),
         ({"max_in_flight": True}, "max_in_flight: must be a whole number"),
@@ -287,12 +279,12 @@ def test_who_waits_gets_the_next_in_time(root: Path) -> None:
         ({"max_burst": 0}, "max_burst: must be a whole number from 1 to 1000000"),
     ],
 )
-def test_what_is_out_of_range_is_refused(jobs: Queue, wrong: dict[str, object], told: str) -> None:
-    with pytest.raises(InvalidValue, match=told):
+def test_bad_limits_are_refused(jobs: Queue, wrong: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidValue, match=problem):
         jobs.configure(**wrong)
 
 
-def test_nothing_is_made_without_a_limit(jobs: Queue, root: Path) -> None:
+def test_without_limits_there_is_no_file_of_limits(jobs: Queue, root: Path) -> None:
     put(jobs, 2)
     jobs.configure(max_depth=5)
     jobs.claim(2)
@@ -300,7 +292,7 @@ def test_nothing_is_made_without_a_limit(jobs: Queue, root: Path) -> None:
     assert not jobs.spool.context.limiter._limiter
 
 
-def test_the_file_of_the_limits_goes_with_the_queue(jobs: Queue, root: Path) -> None:
+def test_the_file_of_limits_is_deleted_with_the_queue(jobs: Queue, root: Path) -> None:
     put(jobs, 2)
     jobs.configure(max_rate=5, max_in_flight=1)
     jobs.claim(2)
@@ -315,7 +307,7 @@ def test_the_file_of_the_limits_goes_with_the_queue(jobs: Queue, root: Path) -> 
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 80, b"1 nan 7", b"1 -5 0", b"inf 1 1", b"\xff"])
-def test_a_torn_file_begins_anew(jobs: Queue, root: Path, torn: bytes) -> None:
+def test_a_torn_file_of_limits_is_started_again(jobs: Queue, root: Path, torn: bytes) -> None:
     put(jobs, 5)
     jobs.configure(max_in_flight=2, max_rate=50)
     jobs.claim()
@@ -324,14 +316,12 @@ def test_a_torn_file_begins_anew(jobs: Queue, root: Path, torn: bytes) -> None:
     assert json.loads((root / "config" / "jobs.json").read_text())["max_in_flight"] == 2
 
 
-def test_a_child_of_a_killed_program_keeps_no_claim_of_others_waiting(
-    jobs: Queue, root: Path
-) -> None:
-    """The program forks in the middle of a claim, as a thread of its own may; then it is killed."""
+def test_a_child_of_a_killed_program_keeps_no_lock(jobs: Queue, root: Path) -> None:
+    """The program forks in the middle of a claim, as another thread of it may, and is killed."""
     put(jobs, 2)
     jobs.configure(max_in_flight=5)
     jobs.spool.deliver()
-    reading, writing = os.pipe()  # the child of the child lives as long as it is open
+    reading, writing = os.pipe()  # the child of the child lives while this is open
     child = os.fork()
     if child == 0:
         killed = Spool(root, sync="none", delivers=False)
@@ -359,7 +349,7 @@ def test_a_child_of_a_killed_program_keeps_no_claim_of_others_waiting(
         os.close(writing)
 
 
-def test_queues_that_came_and_went_keep_no_files_open(spool: Spool) -> None:
+def test_deleted_queues_keep_no_files_open(spool: Spool) -> None:
     def use_one(name: str) -> int:
         jobs = spool.queue(name, create=True)
         jobs.configure(max_in_flight=3, max_rate=100)
@@ -373,7 +363,7 @@ def test_queues_that_came_and_went_keep_no_files_open(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_without_locks_a_process_keeps_its_share(
+def test_without_locks_each_process_keeps_the_limits(
     jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(fd: int, operation: int) -> None:
@@ -391,7 +381,7 @@ def test_without_locks_a_process_keeps_its_share(
 @pytest.mark.parametrize(
     "settings", [{"max_in_flight": 5}, {"max_rate": 10}, {"fetch_order": "fair"}]
 )
-def test_who_waits_in_vain_for_another_process_is_told_so(
+def test_a_claim_fails_while_a_stopped_process_has_the_lock(
     jobs: Queue, root: Path, settings: dict[str, Any]
 ) -> None:
     jobs.configure(**settings)
@@ -414,7 +404,7 @@ def test_a_change_of_other_settings_keeps_the_count(jobs: Queue, root: Path) -> 
     assert len(jobs.claim()) == 1
     with Spool(root, sync="none") as other:
         other.queue("jobs").configure(alert_age=60)
-    listings.forbid()  # as where others wait behind a thread
+    listings.forbid()  # as on a thread on which others wait
     try:
         assert len(jobs.claim(5)) == 2
         with Spool(root, sync="none") as other:
@@ -424,10 +414,10 @@ def test_a_change_of_other_settings_keeps_the_count(jobs: Queue, root: Path) -> 
         listings.allow()
 
 
-def test_a_queue_that_is_limited_while_the_last_one_is_no_more_is_counted(
+def test_a_queue_is_counted_if_it_is_limited_while_the_last_limit_ends(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look whether it was the last, and the end of what is heard for it."""
+    """Between the check that no other queue is limited, and the end of listening for events."""
     late = spool.queue("late", create=True)
     for queue in (jobs, late):
         queue.configure(max_in_flight=1)
@@ -447,7 +437,7 @@ def test_a_queue_that_is_limited_while_the_last_one_is_no_more_is_counted(
     assert late.claim(5) == []
 
 
-def test_events_lost_while_claims_are_counted_are_no_claims_lost(
+def test_the_count_is_exact_if_events_are_lost_during_a_count(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.configure(max_in_flight=2)
@@ -469,9 +459,7 @@ def test_events_lost_while_claims_are_counted_are_no_claims_lost(
     assert jobs.claim() == []
 
 
-def test_events_that_were_lost_before_claims_are_counted_are_no_claims_lost(
-    jobs: Queue, root: Path
-) -> None:
+def test_the_count_is_exact_if_events_were_lost_before_it(jobs: Queue, root: Path) -> None:
     put(jobs, 3)
     jobs.configure(max_in_flight=1)
     jobs.ack(*jobs.claim())
@@ -485,7 +473,7 @@ def test_events_that_were_lost_before_claims_are_counted_are_no_claims_lost(
     assert jobs.claim() == []
 
 
-def test_a_child_of_a_fork_keeps_the_limits_too(jobs: Queue, clock: Clock) -> None:
+def test_a_forked_child_keeps_the_limits(jobs: Queue) -> None:
     put(jobs, 30)
     jobs.configure(max_in_flight=3)
     assert len(jobs.claim()) == 1
@@ -497,14 +485,14 @@ def test_a_child_of_a_fork_keeps_the_limits_too(jobs: Queue, clock: Clock) -> No
 
 
 def of_child(count: Callable[[], int]) -> int:
-    """What a child of a fork counts."""
+    """The result of a function in a forked child."""
     child = os.fork()
     if child == 0:  # pragma: no cover
         os._exit(count())
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_read_that_fails_once_shuts_nobody_out(
+def test_a_failed_read_leaves_no_lock(
     jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(jobs, 2)
@@ -526,8 +514,8 @@ def test_a_read_that_fails_once_shuts_nobody_out(
 
 
 @pytest.mark.parametrize("fifo", [True, False])
-def test_claims_by_groups_at_a_limit_do_not_wait_for_each_other(root: Path, fifo: bool) -> None:
-    """Both have two locks to take for each message, of the groups and of the limit."""
+def test_claims_by_groups_with_a_limit_do_not_deadlock(root: Path, fifo: bool) -> None:
+    """They take two locks for each message: that of the groups and that of the limit."""
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
         spool.create_queue("grouped", fifo=fifo)
         queue = spool.queue("grouped")

@@ -1,4 +1,4 @@
-"""The names of claims: what is done in a claim is done while it holds, and else not at all."""
+"""Names of claims: a verb that names a claim acts only while that claim holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from fsmq.spool import ClaimEnded, InvalidValue, Message, NoSuchMessage, Queue, Spool, prepare
 from fsmq.spool.layout.claim_names import check_claim, claim_name, of_same_claim
 from fsmq.spool.layout.stamps import Stamp, Stamps
-from tests.spool.helpers import Clock, tree_of
+from tests.spool.helpers import Clock, present, tree_of
 
 Verb = Callable[[Queue, str, str | None], object]
 VERBS: dict[str, Verb] = {
@@ -27,7 +27,7 @@ VERBS: dict[str, Verb] = {
 
 
 @pytest.fixture(params=VERBS)
-def verb(request: pytest.FixtureRequest) -> Verb:
+def verb(request: pytest.FixtureRequest, dead: Queue) -> Verb:
     return VERBS[request.param]
 
 
@@ -47,19 +47,15 @@ def mtime(root: Path, message_id: str) -> int:
     return (root / "delay" / f"jobs:{message_id}").stat().st_mtime_ns
 
 
-def test_a_name_is_the_count_and_two_digits_of_the_deadline(jobs: Queue, clock: Clock) -> None:
+def test_a_name_has_the_count_and_two_digits_of_the_deadline(jobs: Queue, clock: Clock) -> None:
     jobs.put(b"x")
     [message] = jobs.claim(visibility=7.123)
     digits = round((clock.now + 7.123) * 1000) % 100
     assert message.claim == f"c1-{digits:02d}"
-    seen = jobs.find(message.id)
-    assert seen is not None
-    assert seen.claim is None  # it was only looked at
+    assert present(jobs.find(message.id)).claim is None
 
 
-def test_in_its_own_claim_each_verb_does_what_it_does(
-    jobs: Queue, dead: Queue, verb: Verb, own: str | None
-) -> None:
+def test_a_verb_acts_in_the_current_claim(jobs: Queue, verb: Verb, own: str | None) -> None:
     jobs.put(b"x", id=own)
     [message] = jobs.claim(visibility=10)
     verb(jobs, message.id, message.claim)
@@ -70,8 +66,8 @@ def test_in_its_own_claim_each_verb_does_what_it_does(
             jobs.renew(message, claim=message.claim)
 
 
-def test_in_anothers_claim_nothing_happens(
-    jobs: Queue, dead: Queue, verb: Verb, own: str | None, root: Path, clock: Clock
+def test_a_verb_changes_nothing_in_an_older_claim(
+    jobs: Queue, verb: Verb, own: str | None, root: Path, clock: Clock
 ) -> None:
     jobs.put(b"x", id=own)
     [mine] = jobs.claim(visibility=1)
@@ -85,8 +81,8 @@ def test_in_anothers_claim_nothing_happens(
     assert jobs.ack(other, claim=other.claim) == 1
 
 
-def test_in_a_claim_that_was_released_nothing_happens(
-    jobs: Queue, dead: Queue, verb: Verb, own: str | None, root: Path
+def test_a_verb_changes_nothing_in_a_released_claim(
+    jobs: Queue, verb: Verb, own: str | None, root: Path
 ) -> None:
     jobs.put(b"x", id=own)
     [message] = jobs.claim()
@@ -97,19 +93,15 @@ def test_in_a_claim_that_was_released_nothing_happens(
     assert tree_of(root) == before
 
 
-def test_a_release_with_a_delay_ends_the_claim(
-    jobs: Queue, dead: Queue, verb: Verb, clock: Clock
-) -> None:
+def test_a_release_with_a_delay_ends_the_claim(jobs: Queue, verb: Verb) -> None:
     jobs.put(b"x")
     [message] = jobs.claim(visibility=30)
-    jobs.release(message, 30)  # to the very moment at which the claim would have ended
+    jobs.release(message, 30)  # until the deadline of the claim
     with pytest.raises(ClaimEnded):
         verb(jobs, message.id, message.claim)
 
 
-def test_in_the_claim_of_a_message_that_is_gone_it_is_not_there(
-    jobs: Queue, dead: Queue, verb: Verb
-) -> None:
+def test_a_verb_finds_no_removed_message(jobs: Queue, verb: Verb) -> None:
     jobs.put(b"x")
     [message] = jobs.claim()
     jobs.remove(message)
@@ -120,7 +112,7 @@ def test_in_the_claim_of_a_message_that_is_gone_it_is_not_there(
             verb(jobs, message.id, message.claim)
 
 
-def test_a_delayed_message_is_in_no_claim(jobs: Queue, dead: Queue, verb: Verb) -> None:
+def test_a_delayed_message_has_no_claim(jobs: Queue, verb: Verb) -> None:
     message_id = jobs.put(b"x", delay=60)
     jobs.spool.deliver()
     with pytest.raises(ClaimEnded):
@@ -128,7 +120,7 @@ def test_a_delayed_message_is_in_no_claim(jobs: Queue, dead: Queue, verb: Verb) 
 
 
 @pytest.mark.parametrize("name", ["", "c1", "1-47", "c1-7", "c01-47", "c100-47", "c1-47 ", "*"])
-def test_what_is_no_name_is_refused(jobs: Queue, dead: Queue, verb: Verb, name: str) -> None:
+def test_a_malformed_name_is_refused(jobs: Queue, verb: Verb, name: str) -> None:
     with pytest.raises(InvalidValue, match=r"claim: .* is no claim; expected a name") as error:
         verb(jobs, "x", name)
     assert error.value.field == "claim"
@@ -142,8 +134,8 @@ def test_renewals_keep_the_name(jobs: Queue, clock: Clock) -> None:
         asked = round((clock.now + 30 + step) * 1000)
         deadline = round(jobs.renew(message, 30 + step, claim=message.claim) * 1000)
         assert asked <= deadline <= asked + 99
-    for anyone in (lambda: jobs.renew(message.id, 5.5), lambda: extend(jobs, message)):
-        anyone()
+    for renewal in (lambda: jobs.renew(message.id, 5.5), lambda: extend(jobs, message)):
+        renewal()
         assert jobs.renew(message, 3, claim=message.claim)
 
 
@@ -152,9 +144,7 @@ def extend(jobs: Queue, message: Message) -> None:
     assert jobs.spool.complete(verb("jobs", [message.id], 70.077)) == [True]
 
 
-def test_an_uncounted_release_lets_the_next_claim_have_another_name(
-    jobs: Queue, clock: Clock
-) -> None:
+def test_after_an_uncounted_release_the_next_claim_has_another_name(jobs: Queue) -> None:
     jobs.put(b"x")
     names = []
     for _ in range(3):
@@ -165,13 +155,11 @@ def test_an_uncounted_release_lets_the_next_claim_have_another_name(
     assert len({names[0], names[1]}) == len({names[1], names[2]}) == 2
 
 
-def test_beyond_the_count_the_next_claim_has_another_name(
-    jobs: Queue, root: Path, clock: Clock
-) -> None:
+def test_after_99_deliveries_the_next_claim_has_another_name(jobs: Queue, clock: Clock) -> None:
     message_id = jobs.put(b"x")
     jobs.spool.deliver()
     stamp = jobs.spool.context.stamps.encode(message_id, int(clock.now * 1000), 99)
-    os.utime(root / "queues" / "jobs" / message_id, ns=(stamp, stamp))
+    os.utime(jobs.spool.tree.root / "queues" / "jobs" / message_id, ns=(stamp, stamp))
     [first] = jobs.claim(visibility=1)
     clock.advance(2)
     [second] = jobs.claim(visibility=30)
@@ -181,9 +169,7 @@ def test_beyond_the_count_the_next_claim_has_another_name(
     assert jobs.ack(second, claim=second.claim) == 1
 
 
-def test_a_message_that_comes_back_from_the_dead_letters_has_another_name(
-    jobs: Queue, dead: Queue, clock: Clock
-) -> None:
+def test_after_a_redrive_the_next_claim_has_another_name(jobs: Queue, dead: Queue) -> None:
     jobs.put(b"x")
     [first] = jobs.claim(visibility=30)
     jobs.bury(first)
@@ -194,7 +180,7 @@ def test_a_message_that_comes_back_from_the_dead_letters_has_another_name(
         jobs.release(first, claim=first.claim)
 
 
-def test_a_copy_without_times_has_lost_the_claim(jobs: Queue, root: Path) -> None:
+def test_a_copy_without_times_loses_claims(jobs: Queue, root: Path) -> None:
     message_id = jobs.put(b"x")
     [message] = jobs.claim(visibility=30)
     os.utime(root / "delay" / f"jobs:{message_id}")
@@ -202,13 +188,13 @@ def test_a_copy_without_times_has_lost_the_claim(jobs: Queue, root: Path) -> Non
         jobs.ack(message, claim=message.claim)
 
 
-def test_of_each_message_is_told_what_became_of_it(jobs: Queue) -> None:
+def test_ack_each_returns_the_outcome_of_each_message(jobs: Queue) -> None:
     jobs.put_many([b"%d" % n for n in range(4)])
     mine, gone, released, other = jobs.claim(4)
     jobs.remove(gone)
     jobs.release(released)
-    told = jobs.ack_each([mine, gone, released, other.id])
-    assert told == ["removed", "missing", "ended", "removed"]
+    outcomes = jobs.ack_each([mine, gone, released, other.id])
+    assert outcomes == ["removed", "missing", "ended", "removed"]
     assert jobs.ack_each([released.id, mine.id], [None, "c1-00"]) == ["removed", "missing"]
     assert jobs.counts().total == 0
     with pytest.raises(InvalidValue, match="claims: must be as many"):
@@ -217,7 +203,7 @@ def test_of_each_message_is_told_what_became_of_it(jobs: Queue) -> None:
         jobs.ack("a", "b", claim="c1-00")
 
 
-def test_a_message_acts_in_its_own_claim(jobs: Queue, dead: Queue, clock: Clock) -> None:
+def test_the_methods_of_a_message_name_its_claim(jobs: Queue, dead: Queue, clock: Clock) -> None:
     jobs.put(b"x")
     [mine] = jobs.claim(visibility=1)
     clock.advance(2)
@@ -228,7 +214,7 @@ def test_a_message_acts_in_its_own_claim(jobs: Queue, dead: Queue, clock: Clock)
     assert other.ack()
 
 
-def test_a_with_that_was_too_slow_says_so(jobs: Queue, clock: Clock) -> None:
+def test_claim_one_raises_if_its_claim_has_ended(jobs: Queue, clock: Clock) -> None:
     jobs.put(b"x")
     others = []
 
@@ -242,7 +228,7 @@ def test_a_with_that_was_too_slow_says_so(jobs: Queue, clock: Clock) -> None:
     assert [other.ack() for other in others] == [True]
 
 
-def test_where_no_count_is_kept_any_claim_fits(root: Path, clock: Clock) -> None:
+def test_with_coarse_times_any_name_fits(root: Path, clock: Clock) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
         spool.context.stamps.coarse = True
         jobs = spool.queue("jobs", create=True)
@@ -254,7 +240,7 @@ def test_where_no_count_is_kept_any_claim_fits(root: Path, clock: Clock) -> None
         assert jobs.ack(message, claim=message.claim) == 1
 
 
-def test_what_is_removed_in_a_claim_is_unlinked_where_there_is_no_room(jobs: Queue) -> None:
+def test_an_ack_unlinks_the_message_on_a_full_disk(jobs: Queue) -> None:
     jobs.put(b"x")
     [message] = jobs.claim()
     tree = jobs.spool.tree
@@ -264,8 +250,8 @@ def test_what_is_removed_in_a_claim_is_unlinked_where_there_is_no_room(jobs: Que
     assert tree_of(Path(tree.root)) == {"new": [], "delay": [], "queues/jobs": []}
 
 
-def test_a_mover_that_waits_for_the_hold_takes_nothing(jobs: Queue, clock: Clock) -> None:
-    """From the look at the stamp to the rename nobody ends the timer."""
+def test_no_mover_ends_a_timer_during_an_ack(jobs: Queue, clock: Clock) -> None:
+    """Between the check of the stamp and the rename."""
     jobs.put(b"x")
     [message] = jobs.claim(visibility=1)
     clock.advance(2)

@@ -1,4 +1,4 @@
-"""Compression: invisible to clients, marked on each message, and no way to fill the memory."""
+"""Compression: invisible to clients, marked in each name, and safe against bombs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fsmq.spool.layout.messages.compression import (
     decompress,
 )
 from fsmq.spool.layout.names import facts
-from tests.spool.helpers import visible
+from tests.spool.helpers import present, visible
 
 TEXT = b"the same again and again; " * 400
 MEGABYTE = 1 << 20
@@ -39,15 +39,13 @@ def test_clients_see_plain_bytes(jobs: Queue, root: Path, method: Method) -> Non
     assert message_id.endswith(".h.z")
     [raw] = stored(root)
     assert len(raw) < len(TEXT) / 10
-    found = jobs.find(message_id)
-    assert found is not None
-    assert found.body == TEXT
+    assert present(jobs.find(message_id)).body == TEXT
     [message] = jobs.claim()
     assert (message.body, message.content_type, message.priority) == (TEXT, "text/plain", 3)
     assert check(root, offline=True, bodies=True).findings == []
 
 
-def test_the_setting_changes_at_any_time(jobs: Queue) -> None:
+def test_the_method_can_be_changed_at_any_time(jobs: Queue) -> None:
     bodies = []
     for n, method in enumerate(("zlib", None, "zstd", None, "zlib")):
         jobs.configure(compression=method)
@@ -59,22 +57,22 @@ def test_the_setting_changes_at_any_time(jobs: Queue) -> None:
     assert [facts(m.id).packed for m in messages] == [True, False, True, False, True]
 
 
-def test_what_does_not_get_smaller_is_kept_as_it_is(jobs: Queue, root: Path) -> None:
+def test_a_body_that_would_not_get_smaller_is_stored_plain(jobs: Queue, root: Path) -> None:
     jobs.configure(compression="zstd")
     for body in (b"", b"x", bytes(range(256))):
         assert not facts(jobs.put(body)).packed
     assert stored(root) == [b"", b"x", bytes(range(256))]
 
 
-def test_own_ids(jobs: Queue) -> None:
+def test_a_uuid_of_ones_own_is_marked_and_a_plain_id_is_not(jobs: Queue) -> None:
     jobs.configure(compression="zlib")
-    assert jobs.put(TEXT, id="order-1") == "order-1"  # it can say nothing about itself
+    assert jobs.put(TEXT, id="order-1") == "order-1"  # stored plain
     uuid = "01977420-dc00-7abc-8def-0123456789ab"
     assert jobs.put(TEXT, id=uuid) == uuid + ".z"
     assert {m.body for m in jobs.claim(count=10)} == {TEXT}
 
 
-def test_limits_hold_for_the_plain_body(jobs: Queue) -> None:
+def test_size_limits_are_those_of_the_plain_body(jobs: Queue) -> None:
     jobs.configure(compression="zlib", max_message_bytes=1000)
     with pytest.raises(MessageTooLarge):
         jobs.put(b"a" * 1001)
@@ -84,7 +82,7 @@ def test_limits_hold_for_the_plain_body(jobs: Queue) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_decompress(method: Method) -> None:
+def test_decompress_refuses_damaged_and_too_large_bodies(method: Method) -> None:
     packed = compress(TEXT, method)
     assert decompress(packed) == TEXT
     assert decompress(packed, len(TEXT)) == TEXT
@@ -95,7 +93,7 @@ def test_decompress(method: Method) -> None:
     assert decompress(compress(b"", method)) == b""
 
 
-def test_a_frame_that_does_not_tell_its_size() -> None:
+def test_a_frame_without_its_size_is_decompressed() -> None:
     stream = zstandard.ZstdCompressor().compressobj()
     packed = stream.compress(TEXT) + stream.flush()
     assert zstandard.get_frame_parameters(packed).content_size == zstandard.CONTENTSIZE_UNKNOWN
@@ -105,7 +103,7 @@ def test_a_frame_that_does_not_tell_its_size() -> None:
 
 
 def bombs() -> dict[str, bytes]:
-    """Each eight times as large as what is unpacked at most, so 512 MiB, in three forms."""
+    """Three bodies of 512 MiB, eight times the limit of decompression."""
     piece, pieces = bytes(8 * MEGABYTE), MAX_PLAIN_BYTES // MEGABYTE
     size = pieces * len(piece)
     packers = {
@@ -120,7 +118,7 @@ def bombs() -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_bomb_fills_no_memory(root: Path) -> None:
+def test_a_bomb_does_not_fill_the_memory(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True)
     for n, bomb in enumerate(bombs().values()):
@@ -138,7 +136,7 @@ def test_a_bomb_fills_no_memory(root: Path) -> None:
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
-    # The files' own bytes: no message is refused over its form.
+    # The bodies are the bytes of the files: no message is refused for its form.
     assert done.stdout == "[True, True, True]\n", done.stderr
     assert len(visible(root)) == 3
     report = check(root, offline=True, bodies=True)

@@ -1,9 +1,8 @@
-"""Consumers: batches that are given again until they are committed, and then never more."""
+"""Consumers: a batch is given again until it is committed, and never after that."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import threading
@@ -36,47 +35,51 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.verbs.remove_known import remove_known
 from tests.harness.calls import seen
 from tests.harness.suite import eventually
-from tests.spool.helpers import Clock, await_a_later_ctime, forked, visible
+from tests.spool.helpers import Clock, await_a_later_ctime, forked, present, visible
+from tests.spool.test_delivery import someone_holds
 
 
 def fill(jobs: Queue, count: int, size: int = 1) -> list[str]:
-    """Ready messages; their ids in order."""
+    """Put ready messages; their ids in order."""
     ids = jobs.put_many([NewMessage(b"x" * size) for _ in range(count)])
     jobs.spool.deliver()
     return ids
 
 
+def claim(consumer: Consumer, count: int, number: int = 0) -> Batch:
+    """A batch of this many messages of the queue ``jobs`` for the stream ``s``."""
+    return present(consumer.claim("s", number, ["jobs"], count))
+
+
 def ids_of(batch: Batch | None, queue: str = "jobs") -> list[str]:
-    assert batch is not None
-    return [claim.id for claim in batch.claims.get(queue, [])]
+    return [claim.id for claim in present(batch).claims.get(queue, [])]
 
 
-def test_a_batch_is_the_first_messages_in_order(spool: Spool, jobs: Queue) -> None:
+def test_a_batch_has_the_first_messages_in_order(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 5)
-    urgent_last = jobs.put(b"later", priority=3)
+    less_urgent = jobs.put(b"later", priority=3)
     spool.deliver()
     with Consumer(spool, "spark") as consumer:
-        assert ids_of(consumer.claim("s", 0, ["jobs"], 3)) == ids[:3]
-        second = consumer.claim("s", 0, ["jobs"], 10)
-        assert ids_of(second) == [*ids[3:], urgent_last]
-        assert second is not None
+        assert ids_of(claim(consumer, 3)) == ids[:3]
+        second = claim(consumer, 10)
+        assert ids_of(second) == [*ids[3:], less_urgent]
         assert (second.number, len(second), second.size) == (2, 3, 1 + 1 + 5)
         assert consumer.claim("s", 0, ["jobs"], 10) is None
     assert jobs.claim() == []
 
 
-def test_a_batch_has_no_more_bytes_than_wanted(spool: Spool, jobs: Queue) -> None:
+def test_a_batch_has_at_most_max_bytes(spool: Spool, jobs: Queue) -> None:
     small, large = fill(jobs, 3, size=40), fill(jobs, 1, size=500)
     rest = fill(jobs, 1, size=100)
     with Consumer(spool, "spark") as consumer:
         sizes = []
         while batch := consumer.claim("s", 0, ["jobs"], 10, max_bytes=100):
             sizes.append(ids_of(batch))
-    # What is larger than all that a batch may have makes one of its own.
+    # A larger message is a batch of its own.
     assert sizes == [small[:2], small[2:], large, rest]
 
 
-def test_a_window_keeps_few_ids_and_gives_all_in_order(spool: Spool, jobs: Queue) -> None:
+def test_a_window_keeps_few_ids_and_yields_all_in_order(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 25)
     window = Window(spool.tree, "jobs", size=4)
     assert list(window.ids()) == ids
@@ -90,11 +93,10 @@ def test_a_window_keeps_few_ids_and_gives_all_in_order(spool: Spool, jobs: Queue
     assert list(once.ids()) == []
 
 
-def test_an_open_batch_is_given_again_and_a_committed_one_never(spool: Spool, jobs: Queue) -> None:
+def test_only_open_batches_are_given_again(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 4)
     with Consumer(spool, "spark") as consumer:
-        first = consumer.claim("s", 7, ["jobs"], 2)
-        second = consumer.claim("s", 7, ["jobs"], 2)
+        first, second = claim(consumer, 2, 7), claim(consumer, 2, 7)
         assert [b.number for b in consumer.batches("s", 7)] == [8, 9]
         assert consumer.commit("s", 8) == 2
     with Consumer(spool, "spark") as consumer:
@@ -107,11 +109,10 @@ def test_an_open_batch_is_given_again_and_a_committed_one_never(spool: Spool, jo
     assert os.listdir(spool.tree.root / "consumers" / "spark") == [".lock"]
 
 
-def test_a_batch_whose_file_is_gone_is_not_said_to_be_committed(spool: Spool, jobs: Queue) -> None:
+def test_a_commit_fails_if_the_file_of_the_batch_is_missing(spool: Spool, jobs: Queue) -> None:
     fill(jobs, 2)
     with Consumer(spool, "spark") as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 2)
-        assert batch is not None
+        batch = claim(consumer, 2)
         os.unlink(f"consumers/spark/{batch.name}.json", dir_fd=spool.tree.fd)
         with pytest.raises(Unavailable, match="is gone"):
             consumer.commit("s", batch.number)
@@ -119,13 +120,12 @@ def test_a_batch_whose_file_is_gone_is_not_said_to_be_committed(spool: Spool, jo
         assert consumer.commit("s", batch.number) == 2
 
 
-def test_what_another_stream_left_is_adopted(spool: Spool, jobs: Queue) -> None:
+def test_a_stream_adopts_the_batches_of_another_stream(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 2)
     with Consumer(spool, "spark") as consumer:
-        old = consumer.claim("old", 20, ["jobs"], 2)
-        assert old is not None
+        old = present(consumer.claim("old", 20, ["jobs"], 2))
     with Consumer(spool, "spark") as consumer:
-        # A count of another name says nothing about it.
+        # The numbers of one stream mean nothing in another one.
         assert consumer.commit("new", 100) == 0
         consumer.adopt("new", 3)
         [batch] = consumer.batches("new", 3)
@@ -138,8 +138,7 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
         jobs = spool.queue("jobs", create=True)
         fill(jobs, 3)
         with Consumer(spool, "spark", visibility=1.5) as consumer:
-            batch = consumer.claim("s", 0, ["jobs"], 3)
-            assert batch is not None
+            batch = claim(consumer, 3)
             began = time.time()
 
             def deadlines() -> list[float]:
@@ -153,46 +152,41 @@ def test_the_claims_of_an_open_batch_are_renewed(root: Path) -> None:
         eventually(lambda: jobs.claim(3))
 
 
-def test_what_went_back_is_claimed_again_and_what_others_have_is_lost(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_renew_batch_reclaims_and_reports_losses(spool: Spool, jobs: Queue, clock: Clock) -> None:
     back, taken, gone, again = fill(jobs, 4)
-    lost: list[tuple[str, list[str]]] = []
+    lost: list[object] = []
     with Consumer(spool, "spark", visibility=10) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 4)
-        assert batch is not None
+        batch = claim(consumer, 4)
     jobs.remove(gone)
     clock.advance(20)
     spool.deliver()
     assert visible(spool.tree.root) == [("jobs", back), ("jobs", taken), ("jobs", again)]
     jobs.claim(2)
     jobs.release(back)
-    with Consumer(
-        spool, "spark", visibility=10, on_lost=lambda *what: lost.append(what)
-    ) as consumer:
+    with Consumer(spool, "spark", visibility=10, on_lost=lambda *of: lost.append(of)) as consumer:
         kept = consumer.renew_batch(batch)
         assert ids_of(kept) == [back, again]
         assert consumer.batches("s", 0) == [kept]
     assert lost == [("jobs", [taken, gone])]
     with Consumer(spool, "spark", visibility=10) as consumer:
-        # The counts of the claims that were made anew are on the disk, too.
+        # The counts of the new claims are on the disk, too.
         assert consumer.renew_batch(kept) == kept
         assert consumer.commit("s", kept.number) == 2
     assert visible(spool.tree.root) == [("jobs", taken)]
 
 
-def test_a_pass_ends_whatever_comes_meanwhile(spool: Spool, jobs: Queue) -> None:
+def test_a_single_pass_ends_while_new_messages_arrive(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 3)
     with Consumer(spool, "spark") as consumer:
         await_a_later_ctime(spool.tree.root / "queues" / "jobs" / ids[-1])
         consumer.pass_once()
         await_a_later_ctime(spool.tree.root / "consumers" / "spark" / ".lock")
-        jobs.put(b"between what was there", id=ids[0][:-1] + "~")
-        seen: list[str] = []
+        jobs.put(b"between the others", id=ids[0][:-1] + "~")
+        claimed: list[str] = []
         while batch := consumer.claim("s", 0, ["jobs", "side"], 2):
-            seen += ids_of(batch)
+            claimed += ids_of(batch)
             fill(jobs, 2)
-    assert seen == ids
+    assert claimed == ids
 
 
 def test_consumers_of_different_names_share_queues(spool: Spool, jobs: Queue) -> None:
@@ -210,7 +204,7 @@ def test_consumers_of_different_names_share_queues(spool: Spool, jobs: Queue) ->
     assert len(set(found["side"])) == len(found["side"]) == 4
 
 
-def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
+def test_only_one_program_uses_a_name(spool: Spool, jobs: Queue) -> None:
     fill(jobs, 2)
     with Consumer(spool, "spark") as consumer:
         consumer.claim("s", 0, ["jobs"], 2)
@@ -224,34 +218,32 @@ def test_one_name_is_for_one_program(spool: Spool, jobs: Queue) -> None:
         Consumer(spool, "../x")
 
 
-def test_who_looks_for_a_moment_keeps_no_program_from_a_name(spool: Spool, jobs: Queue) -> None:
+def test_an_overview_keeps_no_program_from_a_name(spool: Spool) -> None:
     Consumer(spool, "spark").close()
-    looking = threading.Event()
+    over = threading.Event()
 
-    def look_all_the_time() -> None:
-        while not looking.is_set():
+    def view_all_the_time() -> None:
+        while not over.is_set():
             overview(spool.context)
 
-    thread = threading.Thread(target=look_all_the_time)
+    thread = threading.Thread(target=view_all_the_time)
     thread.start()
     try:
         for _ in range(50):
             Consumer(spool, "spark").close()
     finally:
-        looking.set()
+        over.set()
         thread.join()
 
 
-def test_a_name_is_free_when_its_program_has_forked_and_closes_it(spool: Spool) -> None:
+def test_a_name_is_free_though_a_forked_child_of_its_program_lives(spool: Spool) -> None:
     consumer = Consumer(spool, "spark")
     with forked():
         consumer.close()
         Consumer(spool, "spark", patience=0.1).close()
 
 
-def test_a_dropped_consumer_leaves_its_messages_to_their_timers(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_claims_of_a_forgotten_consumer_end(spool: Spool, jobs: Queue, clock: Clock) -> None:
     ids = fill(jobs, 2)
     with Consumer(spool, "spark", visibility=10) as consumer:
         consumer.claim("s", 0, ["jobs"], 2)
@@ -262,27 +254,24 @@ def test_a_dropped_consumer_leaves_its_messages_to_their_timers(
     assert [message.id for message in jobs.claim(5)] == ids
 
 
-def test_a_claim_that_cannot_be_released_counts_as_no_delivery(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_a_claim_that_cannot_be_released_is_not_counted(spool: Spool, jobs: Queue) -> None:
     back, blocked = fill(jobs, 2)
     with Consumer(spool, "spark", visibility=10) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 2)
-        assert batch is not None
+        batch = claim(consumer, 2)
         # A shell user has moved another message of its id into the queue.
         stranger = spool.tree.root / "queues" / "jobs" / blocked
         stranger.write_bytes(b"another")
         prepared = release_claims(spool.context, "jobs", batch.claims["jobs"])
         assert spool.complete(prepared) == 1
-        # What is not held any more is left alone.
+        # Messages that are not claimed any more are left alone.
         assert spool.complete(release_claims(spool.context, "jobs", batch.claims["jobs"])) == 0
         stranger.unlink()
     spool.deliver()
     assert [(m.id, m.deliveries) for m in jobs.claim(2)] == [(back, 1), (blocked, 1)]
 
 
-def test_what_a_consumer_did_is_in_the_journal_when_it_knows_of_it(root: Path) -> None:
-    """Its program may end at that moment, or be ended."""
+def test_claims_and_commits_are_in_the_journal_at_once(root: Path) -> None:
+    """The program may end or be killed right after them."""
     with Spool(root, sync="none", journal=True) as spool:
         fill(spool.queue("jobs", create=True), 3)
 
@@ -291,21 +280,18 @@ def test_what_a_consumer_did_is_in_the_journal_when_it_knows_of_it(root: Path) -
             return Counter(json.loads(line)["event"] for line in lines)
 
         with Consumer(spool, "spark") as consumer:
-            batch = consumer.claim("s", 0, ["jobs"], 3)
-            assert batch is not None
+            batch = claim(consumer, 3)
             assert noted()["claimed"] == 3
             consumer.commit("s", batch.number)
             assert noted()["removed"] == 3
 
 
-def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_divide_isolates_the_poison_of_a_batch(spool: Spool, jobs: Queue, clock: Clock) -> None:
     jobs.configure(max_deliveries=2, dead_letter_queue="dead")
     ids = fill(jobs, 5)
 
     def given_again() -> list[Batch]:
-        """By another program, after the claims have ended."""
+        """The batches of the next program, after the claims have ended."""
         clock.advance(20)
         spool.deliver()
         with Consumer(spool, "spark", visibility=10, counts_again=False) as consumer:
@@ -314,7 +300,7 @@ def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
             return [consumer.renew_batch(batch) for batch in consumer.batches("s", 0)]
 
     with Consumer(spool, "spark", visibility=10) as consumer:
-        assert consumer.claim("s", 0, ["jobs"], 5) is not None
+        claim(consumer, 5)
     batches = given_again()
     assert [ids_of(batch) for batch in batches] == [ids[:3], ids[3:]]
     assert [batch.number for batch in batches] == [1, 2]
@@ -322,7 +308,7 @@ def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
     assert [ids_of(batch) for batch in batches] == [ids[:2], ids[3:], ids[2:3]]
     batches = given_again()
     assert [ids_of(batch) for batch in batches] == [ids[:1], ids[3:], ids[2:3], ids[1:2]]
-    # Who was with it has used up nothing.
+    # The messages that were with it have used up no delivery.
     assert {claim.deliveries for batch in batches for claim in batch.claims["jobs"]} == {1}
     # Alone it is delivered once more, and then buried.
     assert [claim.deliveries for claim in given_again()[0].claims["jobs"]] == [2]
@@ -334,16 +320,14 @@ def test_a_batch_that_fails_is_divided_until_what_does_harm_is_alone(
     assert spool.counts("jobs").total == 0
 
 
-def test_what_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue) -> None:
-    """As the mover does it: a message of its id is among the dead letters already."""
+def test_a_message_that_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue) -> None:
+    """A message of its id is among the dead letters already."""
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
     spool.queue("dead").put(b"an older one", id="own")
     jobs.put(b"x", id="own")
     spool.deliver()
     with Consumer(spool, "spark") as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 1)
-        assert batch is not None
-        [again] = consumer.divide(batch, 2)
+        [again] = consumer.divide(claim(consumer, 1), 2)
         assert [claim.deliveries for claim in again.claims["jobs"]] == [2]
         spool.queue("dead").remove("own")
         spool.reap()
@@ -351,18 +335,15 @@ def test_what_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue)
     assert [message.body for message in spool.queue("dead").peek()] == [b"x"]
 
 
-def test_only_what_a_batch_has_claimed_is_buried_or_counted(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
-    """Its claim has ended, and others have claimed it, or put another message of its id."""
+def test_a_batch_buries_only_its_own_messages(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    """Its claim has ended, and the message was claimed by others or replaced by another one."""
     for deliveries in (1, 9):
         jobs.configure(max_deliveries=deliveries, dead_letter_queue="dead")
         for is_another in (False, True):
             jobs.put(b"x", id="own")
             spool.deliver()
             with Consumer(spool, "spark", visibility=10) as consumer:
-                batch = consumer.claim("s", 0, ["jobs"], 1)
-                assert batch is not None
+                batch = claim(consumer, 1)
                 clock.advance(20)
                 jobs.configure(max_deliveries=9)
                 if is_another:
@@ -385,14 +366,12 @@ def test_only_what_a_batch_has_claimed_is_buried_or_counted(
             spool.reap()
 
 
-def test_a_claim_of_another_is_not_taken_for_its_own_though_the_count_began_anew(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
-    """The batch's claim has ended; the message was buried, and redriven, and others claim it."""
+def test_a_redriven_message_is_not_in_the_batch(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    """Its count of deliveries is the same as in the batch."""
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
     fill(jobs, 1)
     with Consumer(spool, "spark", visibility=10) as consumer:
-        assert consumer.claim("s", 0, ["jobs"], 1) is not None
+        claim(consumer, 1)
     clock.advance(20)
     spool.deliver()
     spool.queue("dead").redrive()
@@ -406,14 +385,12 @@ def test_a_claim_of_another_is_not_taken_for_its_own_though_the_count_began_anew
     jobs.renew(theirs.id, 10, claim=theirs.claim)
 
 
-def test_what_waits_for_its_backoff_is_claimed_again(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
-    """Nobody holds it, and the batch is given whole."""
+def test_a_message_in_its_backoff_is_claimed_again(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    """Nobody holds it, so the batch stays whole."""
     jobs.configure(retry_backoff=60)
     [message_id] = fill(jobs, 1)
     with Consumer(spool, "spark", visibility=10) as consumer:
-        assert consumer.claim("s", 0, ["jobs"], 1) is not None
+        claim(consumer, 1)
     clock.advance(20)
     spool.deliver()
     assert jobs.peek(state="delayed")
@@ -426,13 +403,10 @@ def test_what_waits_for_its_backoff_is_claimed_again(
         assert consumer.commit("s", 1) == 1
 
 
-def test_what_was_committed_is_finished_by_any_mover(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_any_mover_finishes_a_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
     fill(jobs, 2)
     with Consumer(spool, "spark", visibility=10) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 2)
-        assert batch is not None
+        batch = claim(consumer, 2)
     folder = spool.tree.root / "consumers" / "spark"
     (folder / f"{batch.name}.json").rename(folder / f"{batch.name}.done")
     clock.advance(20)
@@ -440,51 +414,41 @@ def test_what_was_committed_is_finished_by_any_mover(
         other.deliver()
         assert other.queue("jobs").claim() == []
     assert visible(spool.tree.root) == []
-    assert os.listdir(folder) == [".lock"]  # which says what the consumer reads
+    assert os.listdir(folder) == [".lock"]  # it names the queues that the consumer reads
 
 
-def test_what_was_committed_and_cannot_be_removed_keeps_nobody_out(
-    spool: Spool, jobs: Queue
-) -> None:
+def test_a_commit_that_cannot_be_finished_blocks_no_program(spool: Spool, jobs: Queue) -> None:
     bad, _, last = fill(jobs, 3)
 
     def refuse(name: str, arguments: tuple[Any, ...]) -> None:
         if name in ("_rename2", "rename") and bad in str(arguments[:2]):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    told: list[FsmqError] = []
+    problems: list[FsmqError] = []
     consumer = Consumer(spool, "spark")
-    consumer.claim("s", 0, ["jobs"], 2)
+    claim(consumer, 2)
     with seen(refuse):
         with pytest.raises(Unavailable):
             consumer.commit("s", 1)
         consumer.close()
-        opened = Consumer(spool, "spark", on_problem=told.append)
-        assert ids_of(opened.claim("s", 1, ["jobs"], 9)) == [last]
+        opened = Consumer(spool, "spark", on_problem=problems.append)
+        assert ids_of(claim(opened, 9, 1)) == [last]
         assert visible(spool.tree.root) == [("jobs", bad), ("jobs", last)]
-        eventually(lambda: told)
+        eventually(lambda: problems)
     with opened:
         eventually(lambda: visible(spool.tree.root) == [("jobs", last)])
 
 
-def test_a_message_that_a_mover_still_latches_when_it_is_free_again_is_not_lost(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_a_message_a_mover_latches_is_not_lost(spool: Spool, jobs: Queue, clock: Clock) -> None:
     back, busy = fill(jobs, 2)
-    lost: list[str] = []
-    with Consumer(
-        spool, "spark", visibility=10, on_lost=lambda queue, ids: lost.extend(ids)
-    ) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 2)
-        assert batch is not None
+    lost: list[object] = []
+    with Consumer(spool, "spark", visibility=10, on_lost=lambda *of: lost.append(of)) as consumer:
+        batch = claim(consumer, 2)
         clock.advance(20)
         spool.deliver()
-        fd = os.open(spool.tree.root / "queues" / "jobs" / busy, os.O_RDONLY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped behind its rename
+        # A mover was stopped after its rename.
+        with someone_holds(spool.tree.root / "queues" / "jobs" / busy):
             assert ids_of(consumer.renew_batch(batch)) == [back, busy]
-        finally:
-            os.close(fd)
         kept = consumer.renew_batch(batch)
         assert [claim.deliveries for claim in kept.claims["jobs"]] == [2, 2]
         assert lost == []
@@ -493,24 +457,16 @@ def test_a_message_that_a_mover_still_latches_when_it_is_free_again_is_not_lost(
     assert visible(spool.tree.root) == []
 
 
-def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_after_it_is_busy(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_messages_around_a_latched_one_are_claimed_again(spool: Spool, jobs: Queue) -> None:
     back, busy, last = fill(jobs, 3)
-    lost: list[str] = []
-    with Consumer(
-        spool, "spark", visibility=10, on_lost=lambda queue, ids: lost.extend(ids)
-    ) as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 3)
-        assert batch is not None
+    lost: list[object] = []
+    with Consumer(spool, "spark", visibility=10, on_lost=lambda *of: lost.append(of)) as consumer:
+        batch = claim(consumer, 3)
         for message_id in (back, last):
             jobs.release(message_id)
-        fd = os.open(spool.tree.root / "delay" / f"jobs:{busy}", os.O_RDONLY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)  # as a mover that was stopped in the middle
+        # A mover was stopped before its rename.
+        with someone_holds(spool.tree.root / "delay" / f"jobs:{busy}"):
             assert ids_of(consumer.renew_batch(batch)) == [back, busy, last]
-        finally:
-            os.close(fd)
         kept = consumer.renew_batch(batch)
         assert ids_of(kept) == [back, busy, last]
         assert [claim.deliveries for claim in kept.claims["jobs"]] == [2, 1, 2]
@@ -518,19 +474,16 @@ def test_what_was_claimed_anew_is_not_taken_for_another_ones_when_a_message_afte
         assert jobs.claim() == []
 
 
-def test_expired_messages_and_deleted_queues_are_passed_over(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_batches_skip_what_expired_or_was_deleted(spool: Spool, jobs: Queue, clock: Clock) -> None:
     jobs.put(b"old", ttl=5)
     ids = fill(jobs, 1)
     side = spool.queue("side", create=True)
     fill(side, 1)
     clock.advance(10)
     with Consumer(spool, "spark") as consumer:
-        batch = consumer.claim("s", 0, ["side", "jobs"], 5)
+        batch = present(consumer.claim("s", 0, ["side", "jobs"], 5))
         assert ids_of(batch) == ids
         spool.delete_queue("side")
-        assert batch is not None
         assert ids_of(consumer.renew_batch(batch), "side") == []
         assert consumer.claim("s", 0, ["side", "jobs"], 5) is None
 
@@ -545,20 +498,19 @@ def test_expired_messages_and_deleted_queues_are_passed_over(
         (lambda folder, batch: (folder.parent / "two words").mkdir(), "stray"),
     ],
 )
-def test_fsck_knows_what_a_consumer_has(
+def test_fsck_reports_bad_files_of_a_consumer(
     spool: Spool, jobs: Queue, spoil: Callable[[Path, Path], object], kind: str
 ) -> None:
     ids = fill(jobs, 1)
     with Consumer(spool, "spark") as consumer:
-        batch = consumer.claim("s", 0, ["jobs"], 1)
-        assert batch is not None
+        batch = claim(consumer, 1)
     root = spool.tree.root
     assert check(root, offline=True, clock=spool.context.clock).findings == []
     folder = root / "consumers" / "spark"
     spoil(folder, folder / f"{batch.name}.json")
     [finding] = check(root, offline=True, clock=spool.context.clock).findings
     assert finding.kind.value.startswith(kind)
-    # Whatever stands there, the consumer works, and no message is touched for it.
+    # The consumer works all the same, and touches no message for it.
     with Consumer(spool, "spark") as consumer:
         consumer.commit("s", 1)
     assert kind == "stray" or visible(root) == [("jobs", ids[0])]
@@ -569,11 +521,11 @@ def _spoiled(batch: Path, queue: str) -> str:
     return json.dumps({**stored, "claims": {queue: stored["claims"]["jobs"]}})
 
 
-def _notes(spool: Spool) -> list[str]:
+def note_files(spool: Spool) -> list[str]:
     return sorted(p.name for p in (spool.tree.root / "consumers/spark").glob("*.stream"))
 
 
-def test_a_consumer_notes_its_stream_and_what_is_committed(spool: Spool, jobs: Queue) -> None:
+def test_a_consumer_notes_its_stream_and_its_commits(spool: Spool, jobs: Queue) -> None:
     fill(jobs, 4)
     first, second = uuid7(), uuid7()
     with Consumer(spool, "spark") as consumer:
@@ -581,10 +533,10 @@ def test_a_consumer_notes_its_stream_and_what_is_committed(spool: Spool, jobs: Q
         consumer.begin(first, 0)
         for number in range(2):
             assert consumer.claim(first, number, ["jobs"], 2) is not None
-        consumer.begin(first, 7)  # it is noted already
+        consumer.begin(first, 7)  # the stream is noted already
         assert consumer.commit(first, 1) == 2
         assert consumer.commit(first, 1) == 0
-    assert _notes(spool) == [f"{first}.1.stream"]
+    assert note_files(spool) == [f"{first}.1.stream"]
     assert check(spool.tree.root, offline=True).findings == []
     with Consumer(spool, "spark") as consumer:
         assert consumer.committed() == (first, 1)
@@ -592,13 +544,13 @@ def test_a_consumer_notes_its_stream_and_what_is_committed(spool: Spool, jobs: Q
         consumer.begin(second, 0)
         assert consumer.commit(first, 9) == 0
         assert consumer.commit(second, 1) == 2
-    assert _notes(spool) == [f"{second}.1.stream"]
+    assert note_files(spool) == [f"{second}.1.stream"]
     assert forget(spool.context, "spark")
     with Consumer(spool, "spark") as consumer:
         assert consumer.committed() is None
 
 
-def test_of_two_notes_in_a_copied_tree_the_later_counts(spool: Spool, jobs: Queue) -> None:
+def test_the_later_of_two_notes_in_a_copied_tree_counts(spool: Spool, jobs: Queue) -> None:
     first, second = uuid7(), uuid7()
     with Consumer(spool, "spark") as consumer:
         consumer.begin(second, 3)
@@ -611,13 +563,13 @@ def test_of_two_notes_in_a_copied_tree_the_later_counts(spool: Spool, jobs: Queu
         fill(jobs, 1)
         assert consumer.claim(second, 3, ["jobs"], 1) is not None
         assert consumer.commit(second, 4) == 1
-    assert _notes(spool) == [f"{first}.x.stream", f"{second}.4.stream"]
+    assert note_files(spool) == [f"{first}.x.stream", f"{second}.4.stream"]
 
 
-def test_a_number_is_noted_before_a_message_of_its_batch_is_removed(
+def test_a_commit_is_noted_before_its_messages_are_removed(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also by a mover, which finishes what a dead consumer has committed."""
+    """Also by a mover, which finishes the commit of a dead consumer."""
     ids, stream = fill(jobs, 1), uuid7()
     with Consumer(spool, "spark") as consumer:
         consumer.begin(stream, 0)
@@ -626,10 +578,10 @@ def test_a_number_is_noted_before_a_message_of_its_batch_is_removed(
             patch.setattr(consumers, "finish_committed", lambda context, name: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 consumer.commit(stream, 1)
-    assert _notes(spool) == [f"{stream}.0.stream"]
+    assert note_files(spool) == [f"{stream}.0.stream"]
 
     def remove(*given: Any, **more: Any) -> bool:
-        assert _notes(spool) == [f"{stream}.1.stream"]
+        assert note_files(spool) == [f"{stream}.1.stream"]
         return remove_known(*given, **more)
 
     monkeypatch.setattr(batches_module, "remove_known", remove)

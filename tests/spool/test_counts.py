@@ -1,4 +1,4 @@
-"""Depths: who counts, who waits for that, and who does not."""
+"""Counts of messages, and the depths of queues that puts check."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import QueueFull, Spool, prepare
+from fsmq.spool import Queue, QueueFull, Spool, prepare
 from fsmq.spool.index import listings
 from fsmq.spool.index.listings import Unlisted
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.limits.depths import Depths
 from tests.harness.suite import PATIENCE_S, eventually
+from tests.spool.helpers import Clock
 
 
 class Counted:
-    """A count that takes until it is told to end."""
+    """A count that blocks for the queue "slow" until it may end."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -36,13 +37,13 @@ class Counted:
 
 
 @pytest.fixture
-def in_a_hurry() -> Iterator[None]:
+def no_listings() -> Iterator[None]:
     listings.forbid()
     yield
     listings.allow()
 
 
-def test_a_slow_count_holds_up_no_other_queue_and_is_made_once(spool: Spool) -> None:
+def test_a_slow_count_runs_once_and_blocks_no_other_queue(spool: Spool) -> None:
     counted = Counted()
     depths = Depths(spool.tree, counted)
     with ThreadPoolExecutor(9) as threads:
@@ -58,7 +59,7 @@ def test_a_slow_count_holds_up_no_other_queue_and_is_made_once(spool: Spool) -> 
     assert [type(error) for error in refused if error] == [QueueFull]
 
 
-def test_who_may_not_list_is_told_to_have_it_counted(spool: Spool, in_a_hurry: None) -> None:
+def test_a_depth_must_be_learnt_if_listings_are_forbidden(spool: Spool, no_listings: None) -> None:
     counted = Counted()
     depths = Depths(spool.tree, counted)
     with pytest.raises(Unlisted):
@@ -70,7 +71,7 @@ def test_who_may_not_list_is_told_to_have_it_counted(spool: Spool, in_a_hurry: N
         depths.admit("jobs", 10, 1)
 
 
-def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: None) -> None:
+def test_claims_use_the_last_listing_if_none_is_allowed(tmp_path: Path, no_listings: None) -> None:
     with Spool(tmp_path / "mq", sync="none", watch="poll", poll_interval=0.0) as spool:
         queue, ready = spool.queue("jobs", create=True), spool.context.ready
         (spool.tree.root / "queues" / "jobs" / "one").touch()
@@ -79,30 +80,26 @@ def test_who_may_not_list_claims_what_was_listed(tmp_path: Path, in_a_hurry: Non
         ready.load("jobs")
         assert not ready.is_due("jobs")
         (spool.tree.root / "queues" / "jobs" / "two").touch()
-        assert [
-            message.id for message in spool.complete(prepare.claim(spool.context, "jobs", 10))
-        ] == ["one"]
+        claimed = spool.complete(prepare.claim(spool.context, "jobs", 10))
+        assert [message.id for message in claimed] == ["one"]
         assert eventually(lambda: ready.is_due("jobs"))
         listings.allow()
         assert [message.id for message in queue.claim(10)] == ["two"]
 
 
-def test_all_agree_about_a_delay_that_has_ended(root: Path) -> None:
-    now = [1_800_000_000.0]
-    with Spool(root, sync="none", clock=lambda: now[0]) as spool:
-        jobs = spool.queue("jobs", create=True)
-        waiting = jobs.put(b"x", delay=5)
-        spool.deliver()
-        for moment, state in ((0.0, "delayed"), (10.0, "in_flight")):  # and no mover came by
-            now[0] += moment
-            counts = jobs.counts()
-            assert getattr(counts, state) == counts.total == 1
-            assert [(m.id, m.state) for m in jobs.peek(state=state)] == [(waiting, state)]
-            assert spool.survey()["jobs"].counts == counts
+def test_all_views_agree_about_a_delay_that_ended(spool: Spool, jobs: Queue, clock: Clock) -> None:
+    waiting = jobs.put(b"x", delay=5)
+    spool.deliver()
+    for seconds, state in ((0.0, "delayed"), (10.0, "in_flight")):  # without a mover
+        clock.advance(seconds)
+        counts = jobs.counts()
+        assert getattr(counts, state) == counts.total == 1
+        assert [(m.id, m.state) for m in jobs.peek(state=state)] == [(waiting, state)]
+        assert spool.survey()["jobs"].counts == counts
 
 
-@pytest.mark.parametrize("delay", [0, 60], ids=["to its queue", "to the delayed ones"])
-def test_what_is_delivered_during_a_count_is_counted_once(
+@pytest.mark.parametrize("delay", [0, 60], ids=["to its queue", "to delay"])
+def test_a_message_delivered_during_a_count_is_counted_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, delay: float
 ) -> None:
     with Spool(root, sync="none") as spool:
@@ -121,8 +118,8 @@ def test_what_is_delivered_during_a_count_is_counted_once(
 
 
 @pytest.mark.slow
-def test_to_count_many_takes_no_memory_for_each(root: Path) -> None:
-    """A server that lists a queue for a survey and for a claim would hold all names twice."""
+def test_counts_take_no_memory_for_each_message(root: Path) -> None:
+    """A server that lists a queue for a survey and for a claim would have all names twice."""
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True)
         for _ in range(40_000):

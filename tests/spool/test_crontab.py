@@ -1,4 +1,4 @@
-"""Crontab lines: five fields and six by one rule, in every zone, whenever its clock is set."""
+"""Crontab lines of five and six fields, in every time zone, also when its clock changes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from fsmq.spool import InvalidValue
 from fsmq.spool.schedules.crontab import Crontab
 
-# Where clocks were set, and around which moment: by an hour and by half of one, to and fro, at
-# midnight, and by a whole day.
-SET = [
+# Changes of clocks: by an hour and by half an hour, in both directions, at midnight, and by a day.
+CHANGES = [
     ("Europe/Berlin", (2026, 10, 25, 1)),
     ("Europe/Berlin", (2027, 3, 28, 1)),
     ("Australia/Lord_Howe", (2026, 4, 4, 15)),
@@ -41,8 +40,8 @@ def shown(zone: str, moment: int) -> datetime:
     return datetime.fromtimestamp(moment, ZoneInfo(zone)).replace(tzinfo=None)
 
 
-def named(field: str) -> Callable[[int], bool]:
-    """What a simple field names, read anew."""
+def matcher(field: str) -> Callable[[int], bool]:
+    """Whether a number is in a simple field, by a second reader of such fields."""
     if field.startswith("*"):
         step = int(field[2:] or 1)
         return lambda number: number % step == 0
@@ -51,9 +50,9 @@ def named(field: str) -> Callable[[int], bool]:
 
 
 def expected(line: str, zone: str, begin: int, end: int) -> list[int]:
-    """By looking at the clock in each second."""
+    """The times of a line, by checking each second."""
     fields = line.split()
-    second, minute, hour = map(named, ["0", *fields][-6:-3])
+    second, minute, hour = map(matcher, ["0", *fields][-6:-3])
     passes = "*" in fields[-5] + fields[-4]
 
     def fits(moment: datetime) -> bool:
@@ -67,7 +66,7 @@ def expected(line: str, zone: str, begin: int, end: int) -> list[int]:
             if fits(now):
                 found.append(moment)
         elif now > latest:
-            # Usually this one second; of what was skipped, one message for all.
+            # This second, and those that the clock skipped: one message for all of them.
             skipped = range(int((now - latest).total_seconds()))
             if any(fits(now - timedelta(seconds=before)) for before in skipped):
                 found.append(moment)
@@ -85,8 +84,8 @@ hours = st.sampled_from(["0", "1", "2", "3", "1,2", "2,3", "0,1,2,3", "*", "*/2"
 
 
 @pytest.mark.slow
-@given(where=st.sampled_from(SET), second=seconds, minute=minutes, hour=hours)
-def test_every_line_by_the_clock(
+@given(where=st.sampled_from(CHANGES), second=seconds, minute=minutes, hour=hours)
+def test_each_line_has_the_times_that_the_clock_shows(
     where: tuple[str, tuple[int, ...]], second: str, minute: str, hour: str
 ) -> None:
     zone, moment = where
@@ -104,7 +103,7 @@ def test_every_line_by_the_clock(
         ("0 30 2 * * *", "Europe/Berlin", (2027, 3, 27, 12), ["28 01:00:00", "29 00:30:00"]),
         ("15 30 2 * * *", "Europe/Berlin", (2027, 3, 27, 12), ["28 01:00:00", "29 00:30:15"]),
         ("*/30 30 2 * * *", "Europe/Berlin", (2026, 10, 25, 0), ["25 00:30:00", "25 00:30:30"]),
-        # Half an hour, from 2:00 to 2:30: what begins with a star misses nothing.
+        # The clock skips from 2:00 to 2:30: a field that begins with a star misses nothing.
         (
             "*/15 3 * * *",
             "Australia/Lord_Howe",
@@ -128,9 +127,7 @@ def test_every_line_by_the_clock(
         ("@every 90s", "UTC", (2026, 6, 1), ["01 00:01:30", "01 00:03:00"]),
     ],
 )
-def test_what_a_line_names(
-    line: str, zone: str, begin: tuple[int, ...], moments: list[str]
-) -> None:
+def test_times_of_a_line(line: str, zone: str, begin: tuple[int, ...], moments: list[str]) -> None:
     next_ones = islice(Crontab(line, zone).after(at(*begin)), len(moments))
     assert [datetime.fromtimestamp(m, UTC).strftime("%d %H:%M:%S") for m in next_ones] == moments
 
@@ -157,14 +154,14 @@ def test_what_a_line_names(
         "0 0 30 2 * x",
     ],
 )
-def test_what_is_no_line(line: str) -> None:
+def test_a_malformed_line_is_refused(line: str) -> None:
     with pytest.raises(InvalidValue, match="five fields"):
         Crontab(line)
 
 
-def test_a_line_without_a_moment_ends() -> None:
+def test_a_line_that_never_matches_ends() -> None:
     for line in ("0 0 30 2 *", "*/5 * 31 4 *"):
         try:
             assert list(Crontab(line, "Europe/Berlin").after(at(2026, 6, 1))) == []
         except InvalidValue:
-            continue  # which says so at once
+            continue  # it may be refused at once

@@ -1,4 +1,4 @@
-"""Dead letters know from where, why and when they were buried, wherever they are moved."""
+"""Dead letters know their queue, the reason and the time of their burial, wherever they move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout.messages import dead_letter
 from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
 from tests.harness.calls import Trap, failing, seen
-from tests.spool.helpers import Clock
+from tests.spool.helpers import Clock, present
 
 
 @pytest.fixture
@@ -26,9 +26,7 @@ def dead(spool: Spool, jobs: Queue) -> Queue:
 
 
 def known(message: Message | None) -> DeadLetter:
-    assert message is not None
-    assert message.dead_letter is not None
-    return message.dead_letter
+    return present(present(message).dead_letter)
 
 
 def only(queue: Queue) -> Message:
@@ -36,40 +34,30 @@ def only(queue: Queue) -> Message:
     return message
 
 
-def test_one_that_was_delivered_too_often_says_so(jobs: Queue, dead: Queue, clock: Clock) -> None:
-    jobs.put(b"poison")
-    for _ in range(2):
-        assert jobs.claim(visibility=5)
-        clock.advance(5)
-        jobs.spool.deliver()
-    told = DeadLetter("jobs", "max_deliveries", 2, clock.now)
-    assert only(dead).dead_letter == told
-    found = dead.find(only(dead).id)
-    assert found is not None
-    assert found.dead_letter == told
-
-
-def test_so_does_one_whose_last_delivery_is_released(
-    jobs: Queue, dead: Queue, clock: Clock
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_message_is_buried_after_its_last_delivery(
+    jobs: Queue, dead: Queue, clock: Clock, is_released: bool
 ) -> None:
-    jobs.put(b"poison")
+    message_id = jobs.put(b"poison")
     for _ in range(2):
-        jobs.claim()[0].release()
-    assert only(dead).dead_letter == DeadLetter(
-        "jobs", "max_deliveries", 2, jobs.spool.context.clock()
-    )
+        [message] = jobs.claim(visibility=5)
+        if is_released:
+            message.release()
+        else:
+            clock.advance(5)
+            jobs.spool.deliver()
+    assert jobs.counts().total == 0
+    letter = DeadLetter("jobs", "max_deliveries", 2, clock.now)
+    assert only(dead).dead_letter == known(dead.find(message_id)) == letter
+    [message] = dead.claim()
+    assert (message.id, message.body, message.deliveries) == (message_id, b"poison", 1)
 
 
-def test_bury_gives_the_reason(jobs: Queue, dead: Queue, clock: Clock) -> None:
+@pytest.mark.parametrize("reason", ["no such customer: Ωmega", None])
+def test_bury_keeps_its_reason(jobs: Queue, dead: Queue, clock: Clock, reason: str | None) -> None:
     jobs.put(b"poison")
-    jobs.claim()[0].bury("no such customer: Ωmega")
-    assert only(dead).dead_letter == DeadLetter("jobs", "no such customer: Ωmega", 1, clock.now)
-
-
-def test_bury_needs_no_reason(jobs: Queue, dead: Queue, clock: Clock) -> None:
-    jobs.put(b"poison")
-    jobs.claim()[0].bury()
-    assert only(dead).dead_letter == DeadLetter("jobs", None, 1, clock.now)
+    jobs.claim()[0].bury(reason)
+    assert only(dead).dead_letter == DeadLetter("jobs", reason, 1, clock.now)
 
 
 def test_the_text_of_an_exception_is_the_reason(jobs: Queue, dead: Queue) -> None:
@@ -83,9 +71,7 @@ def test_the_text_of_an_exception_is_the_reason(jobs: Queue, dead: Queue) -> Non
     assert reason_of(ValueError()) is None
 
 
-def test_a_reason_that_is_too_long_is_refused_and_nothing_is_buried(
-    jobs: Queue, dead: Queue
-) -> None:
+def test_a_bury_with_too_long_a_reason_is_refused(jobs: Queue, dead: Queue) -> None:
     jobs.put(b"poison")
     [message] = jobs.claim()
     with pytest.raises(InvalidValue, match=r"reason: .* 1024 bytes .*, not 1026"):
@@ -95,35 +81,34 @@ def test_a_reason_that_is_too_long_is_refused_and_nothing_is_buried(
     assert only(dead).dead_letter is not None
 
 
-def test_other_messages_are_no_dead_letters(jobs: Queue, dead: Queue) -> None:
+def test_other_messages_have_no_dead_letter(jobs: Queue, dead: Queue) -> None:
     jobs.put(b"x")
     jobs.spool.deliver()
     assert only(jobs).dead_letter is None
 
 
-def test_it_goes_with_the_message_by_fsmq_and_by_hand(
+def test_a_dead_letter_moves_with_its_message(
     spool: Spool, jobs: Queue, dead: Queue, root: Path
 ) -> None:
     jobs.put(b"poison", id="plain")
     jobs.claim()[0].bury("why")
-    told = only(dead).dead_letter
-    assert told is not None
-    dead.move_to("other" if spool.create_queue("other") else "")
-    assert only(spool.queue("other")).dead_letter == told
+    letter = known(only(dead))
+    spool.create_queue("other")
+    dead.move_to("other")
+    assert only(spool.queue("other")).dead_letter == letter
     shell = 'mv "$1/queues/other/plain" "$1/new/jobs:again"'
     subprocess.run(["sh", "-c", shell, "sh", str(root)], check=True)
     spool.deliver()
-    assert only(jobs).dead_letter == told
+    assert only(jobs).dead_letter == letter
     assert (root / "queues/jobs/again").read_bytes() == b"poison"
-    # A claim does not look for it: that would cost each of them a system call.
+    # A claim does not read it: that would cost each claim a system call.
     [claimed] = jobs.claim()
     assert claimed.dead_letter is None
-    # What counts is its last death.
     claimed.bury("once more")
     assert known(only(dead)).reason == "once more"
 
 
-def test_a_shell_reads_it(jobs: Queue, dead: Queue, root: Path, clock: Clock) -> None:
+def test_shell_users_read_dead_letters(jobs: Queue, dead: Queue, root: Path, clock: Clock) -> None:
     jobs.put(b"poison")
     jobs.claim()[0].bury("no such customer")
     path = root / "queues/dead" / only(dead).id
@@ -147,20 +132,20 @@ def test_a_shell_reads_it(jobs: Queue, dead: Queue, root: Path, clock: Clock) ->
         b"\xff",
     ],
 )
-def test_what_is_no_such_line_says_nothing(jobs: Queue, root: Path, value: bytes) -> None:
+def test_a_malformed_dead_letter_is_ignored(jobs: Queue, root: Path, value: bytes) -> None:
     jobs.put(b"x", id="x")
     jobs.spool.deliver()
     os.setxattr(root / "queues/jobs/x", "user.fsmq.dead", value)
     assert only(jobs).dead_letter is None
 
 
-def test_one_that_a_person_wrote_is_cleaned() -> None:
-    told = dead_letter.unpack(b"1500 0 jobs a\tb\x1b[2J\nc \xff")
-    assert told == DeadLetter("jobs", "a b [2J c \ufffd", None, 1.5)
+def test_control_characters_of_a_dead_letter_are_removed() -> None:
+    letter = dead_letter.unpack(b"1500 0 jobs a\tb\x1b[2J\nc \xff")
+    assert letter == DeadLetter("jobs", "a b [2J c \ufffd", None, 1.5)
 
 
 @pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOSPC, errno.EDQUOT, errno.EACCES])
-def test_without_room_for_it_a_message_is_buried_all_the_same(
+def test_without_room_for_a_dead_letter_the_message_is_buried(
     jobs: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(*of: object) -> None:
@@ -173,21 +158,18 @@ def test_without_room_for_it_a_message_is_buried_all_the_same(
     assert only(dead).dead_letter is None
 
 
-def test_where_the_disk_fails_for_it_the_burial_is_to_be_tried_again(
-    jobs: Queue, dead: Queue
-) -> None:
+def test_a_burial_fails_if_the_disk_fails(jobs: Queue, dead: Queue) -> None:
     jobs.put(b"poison")
     [message] = jobs.claim()
     with seen(Trap("setxattr", failing(0))), pytest.raises(Unavailable, match="EIO"):
         message.bury("why")
-    found = jobs.find(message.id)
-    assert found is not None
+    found = present(jobs.find(message.id))
     assert (found.state, found.deliveries) == ("in_flight", 1)
     message.bury("why")
     assert known(only(dead)).reason == "why"
 
 
-def test_a_letter_of_a_channel_is_to_be_tried_again_too(spool: Spool, root: Path) -> None:
+def test_a_burial_from_a_channel_fails_if_the_disk_fails(spool: Spool, root: Path) -> None:
     log = spool.log("users", create=True)
     log.publish(b"poison")
     mailer = log.channel("mailer")
@@ -201,7 +183,7 @@ def test_a_letter_of_a_channel_is_to_be_tried_again_too(spool: Spool, root: Path
     assert known(only(spool.queue("dead"))).reason == "why"
 
 
-def test_a_burial_that_fails_leaves_the_message_as_it_was(
+def test_a_failed_burial_leaves_the_message_as_it_was(
     spool: Spool, jobs: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"poison")
@@ -213,13 +195,12 @@ def test_a_burial_that_fails_leaves_the_message_as_it_was(
     with pytest.raises(Exception, match="in flight"):
         jobs.bury(message, "second")
     monkeypatch.undo()
-    found = jobs.find(message.id)
-    assert found is not None
+    found = present(jobs.find(message.id))
     assert (found.state, found.deliveries) == ("in_flight", 1)
     assert known(found).reason == "first"
 
 
-def test_bury_by_the_mover_opens_no_other_file(
+def test_a_mover_buries_a_message_without_opening_another_file(
     jobs: Queue, dead: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"poison", id="x")
@@ -239,7 +220,7 @@ def test_bury_by_the_mover_opens_no_other_file(
     assert [path for path in opened if str(path).endswith("x")] == ["delay/jobs:x"]
 
 
-def test_who_is_stopped_creating_the_dead_letter_queue_holds_up_no_delivery(
+def test_a_stopped_creation_of_the_dead_letter_queue_blocks_no_delivery(
     spool: Spool, jobs: Queue, dead: Queue, clock: Clock
 ) -> None:
     jobs.configure(max_deliveries=1)
