@@ -1,4 +1,4 @@
-"""Moves of queues without duplicates: what is claimed stays, and what is delayed stays delayed."""
+"""Moves of dedup queues: claimed messages stay, and delayed messages keep their delay."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from fsmq.spool import Message, Spool, prepare
 from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.calls import seen
-from tests.spool.helpers import Clock, back_to_new
+from tests.spool.helpers import Clock, back_to_new, present
 
 BODIES = [b"m%d" % number for number in range(6)]
 
 
 @pytest.fixture
-def shown(spool: Spool) -> list[Message]:
-    """Messages of x that were claimed for a minute; y is empty."""
+def claimed(spool: Spool) -> list[Message]:
+    """Messages of x that were claimed for a minute. y is empty."""
+    create_queues(spool)
+    send(spool, "x", *BODIES)
+    return poll(spool, "x")
+
+
+def create_queues(spool: Spool) -> None:
     for name in "xy":
         for side in (read_side(name), write_side(name)):
             spool.create_queue(side)
-    send(spool, "x", *BODIES)
-    return poll(spool, "x")
 
 
 def send(spool: Spool, name: str, *bodies: bytes) -> None:
@@ -41,7 +45,7 @@ def acked(spool: Spool, messages: list[Message]) -> list[bool]:
 
 
 def at_the_first_rename(step: Callable[[], object]) -> Callable[[str, tuple[Any, ...]], None]:
-    """Do something before a move renames its first message."""
+    """Run a step before a move renames its first message."""
     steps = [step]
 
     def see(name: str, arguments: tuple[Any, ...]) -> None:
@@ -55,22 +59,22 @@ def at_the_first_rename(step: Callable[[], object]) -> Callable[[str, tuple[Any,
     return see
 
 
-def test_what_is_claimed_behind_the_look_stays(spool: Spool, shown: list[Message]) -> None:
-    for message in shown:
+def test_messages_claimed_during_a_move_stay(spool: Spool, claimed: list[Message]) -> None:
+    for message in claimed:
         spool.queue(message.queue).release(message)
     ref = spool.begin_move("x", "y", dedup=True, in_flight=False).ref
-    claimed: list[Message] = []
-    with seen(at_the_first_rename(lambda: claimed.extend(poll(spool, "x")))):
+    again: list[Message] = []
+    with seen(at_the_first_rename(lambda: again.extend(poll(spool, "x")))):
         spool.make_move(ref)
-    assert len(claimed) == len(BODIES)
+    assert len(again) == len(BODIES)
     assert poll(spool, "y") == []
-    assert all(acked(spool, claimed))
+    assert all(acked(spool, again))
 
 
-def test_what_is_delayed_and_not_deferred_yet_moves_with_its_delay(
-    spool: Spool, shown: list[Message], clock: Clock
+def test_a_delayed_message_that_is_still_new_moves_with_its_delay(
+    spool: Spool, claimed: list[Message], clock: Clock
 ) -> None:
-    assert all(acked(spool, shown))
+    assert all(acked(spool, claimed))
     spool.configure(write_side("x"), {"default_delay": 600})
     spool.complete(prepare.dedup_send(spool.context, "x", [b"later"]))
     back_to_new(spool.tree.root, write_side("x"))
@@ -83,32 +87,24 @@ def test_what_is_delayed_and_not_deferred_yet_moves_with_its_delay(
     assert [message.body for message in poll(spool, "y")] == [b"later"]
 
 
-def test_what_is_too_large_to_be_read_here_stays_and_is_counted(root: Path) -> None:
+def test_a_message_too_large_to_be_read_stays_and_is_counted(root: Path) -> None:
     with Spool(root, sync="none", max_message_bytes=100 << 20) as large:
-        for name in "xy":
-            for side in (read_side(name), write_side(name)):
-                large.create_queue(side)
+        create_queues(large)
         send(large, "x", bytes(70 << 20), b"small")
         with Spool(root, sync="none") as small:
-            order = small.make_move(small.begin_move("x", "y", dedup=True).ref)
-        assert order is not None
+            order = present(small.make_move(small.begin_move("x", "y", dedup=True).ref))
         assert (order.status, order.moved, order.conflicts) == ("error", 1, 1)
         assert large.counts(write_side("x")).total == 1
 
 
-def test_what_is_delayed_moves_with_its_delay(
-    spool: Spool, shown: list[Message], clock: Clock
-) -> None:
+def test_a_move_keeps_delays(spool: Spool, claimed: list[Message], clock: Clock) -> None:
     send(spool, "y", BODIES[1])
-    spool.configure(read_side("x"), {"retry_backoff": 60.0})  # so a release tells of a delay
-    spool.queue(read_side("x")).release(shown[0], delay=600)
-    spool.queue(read_side("x")).release(shown[1], delay=600)
-    order = spool.make_move(
-        spool.begin_move("x", "y", dedup=True, in_flight=False, delayed=True).ref
-    )
-    assert order is not None
-    assert order.moved == 2
-    assert all(acked(spool, shown[2:]))
+    spool.configure(read_side("x"), {"retry_backoff": 60.0})  # a release then keeps its delay
+    for message in claimed[:2]:
+        spool.queue(read_side("x")).release(message, delay=600)
+    ref = spool.begin_move("x", "y", dedup=True, in_flight=False, delayed=True).ref
+    assert present(spool.make_move(ref)).moved == 2
+    assert all(acked(spool, claimed[2:]))
     assert spool.counts(read_side("x")).total == 0
     assert [message.body for message in poll(spool, "y")] == [BODIES[1]]
     assert spool.counts(write_side("y")).delayed == 1

@@ -1,4 +1,4 @@
-"""A descriptor is closed once: by then its number may be that of another thread's file."""
+"""A descriptor is closed once: its number may then belong to a file of another thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.spool.helpers import Clock
 
 
 @pytest.mark.parametrize("verb", ["deliver", "expire"])
-def test_a_look_at_a_message_closes_its_file_once(
+def test_a_check_of_a_message_closes_its_file_once(
     jobs: Queue, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     own = derived_uuid7(int(clock() * 1e9) - 3600 * 10**9, b"an hour ago")

@@ -1,4 +1,4 @@
-"""The tree of errors at the top of their module is the tree of the classes."""
+"""The tree of errors in the docstring of their module is the tree of the classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues whose `fetch_order` is fair: groups are served in turn, some of each at a time."""
+"""Queues whose `fetch_order` is fair: groups are served in turn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bodies(messages: list[Message]) -> list[str]:
     return [m.body.decode() for m in messages]
 
 
-def test_one_with_much_does_not_hold_up_the_others(queue: Queue) -> None:
+def test_a_large_group_does_not_delay_the_others(queue: Queue) -> None:
     put(queue, *(f"a{n:03}" for n in range(500)))
     put(queue, "b1", "c1", "b2")
     first = bodies(list(queue.claim(6)))
@@ -45,12 +45,12 @@ def test_one_with_much_does_not_hold_up_the_others(queue: Queue) -> None:
     assert {text[0] for text in first[:3]} == {"a", "b", "c"}
 
 
-def test_a_group_is_not_kept_to_one_at_a_time(queue: Queue) -> None:
+def test_a_group_may_have_several_messages_in_flight(queue: Queue) -> None:
     put(queue, "a1", "a2", "a3")
     assert sorted(bodies(list(queue.claim(9)))) == ["a1", "a2", "a3"]
 
 
-def test_a_group_whose_message_comes_back_at_once_has_had_its_turn(queue: Queue) -> None:
+def test_a_group_whose_message_was_released_has_had_its_turn(queue: Queue) -> None:
     queue.put_many([NewMessage(b"x", group=f"g{number}") for number in range(9)])
     served = set()
     for _ in range(9):
@@ -60,34 +60,34 @@ def test_a_group_whose_message_comes_back_at_once_has_had_its_turn(queue: Queue)
     assert len(served) == 9
 
 
-def test_a_group_has_its_turn_however_many_others_come(queue: Queue) -> None:
+def test_a_group_has_its_turn_while_new_groups_arrive(queue: Queue) -> None:
     put(queue, "a1", "a2", "a3")
     for number in range(9):
         queue.put("x", group=f"before {number}")
     served = []
     for number in range(100):
-        queue.put("x", group=f"new {number}")  # as many come as are done
+        queue.put("x", group=f"new {number}")  # one new group for each message acknowledged
         [message] = queue.claim()
         message.ack()
         served.append(message.body)
     assert {b"a1", b"a2", b"a3"} < set(served)
 
 
-def test_a_group_that_comes_is_before_those_that_were_just_served(queue: Queue) -> None:
+def test_a_new_group_comes_before_those_just_served(queue: Queue) -> None:
     put(queue, "a1", "a2", "b1", "b2")
     assert bodies(list(queue.claim(2))) == ["a1", "b1"]
     put(queue, "c1", "d1")
     assert bodies(list(queue.claim(4))) == ["c1", "d1", "a2", "b2"]
 
 
-def test_without_a_group_each_is_one_of_its_own(queue: Queue) -> None:
+def test_a_message_without_a_group_is_a_group_of_its_own(queue: Queue) -> None:
     put(queue, *(f"a{n}" for n in range(9)))
     queue.put("x")
     queue.put("y", id="mine")
     assert {"x", "y"} < set(bodies(list(queue.claim(4))))
 
 
-def test_its_ids_differ_and_say_the_group(queue: Queue) -> None:
+def test_ids_are_unique_and_have_the_group(queue: Queue) -> None:
     ids = put(queue, *["a"] * 200, *["b"] * 3)
     ids += put(queue, "a", priority=7, ttl=60)
     assert len(set(ids)) == len(ids)
@@ -103,7 +103,7 @@ def test_urgent_messages_come_first_in_their_group(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_so_many_of_a_group_at_a_time_for_all_processes(tmp_path: Path, watch: str) -> None:
+def test_all_processes_together_keep_the_limit_of_a_group(tmp_path: Path, watch: str) -> None:
     root = tmp_path / "spool"
     with (
         Spool(root, sync="none", watch=watch, poll_interval=0.01) as here,  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_so_many_of_a_group_at_a_time_for_all_processes(tmp_path: Path, watch: s
         assert len(again) == 2
 
 
-def test_what_waits_does_not_count(queue: Queue) -> None:
+def test_waiting_messages_do_not_count_for_the_limit_of_a_group(queue: Queue) -> None:
     queue.configure(max_in_flight_per_group=1, retry_backoff=600.0, retry_jitter=0.0)
     put(queue, "a1", delay=600)
     put(queue, "a2", "a3")
@@ -147,7 +147,7 @@ def test_the_order_can_be_changed_while_it_is_in_use(queue: Queue) -> None:
     assert bodies(list(queue.claim(9))) == ["a3", "a4"]
 
 
-def test_what_goes_together(spool: Spool, queue: Queue) -> None:
+def test_settings_that_contradict_each_other_are_refused(spool: Spool, queue: Queue) -> None:
     spool.create_queue("ordered", fifo=True)
     spool.create_queue("plain")
     for name, changes in (
@@ -159,7 +159,7 @@ def test_what_goes_together(spool: Spool, queue: Queue) -> None:
             spool.configure(name, changes)
 
 
-def test_a_claim_by_a_given_id_asks_for_no_limit_of_its_group_and_counts(spool: Spool) -> None:
+def test_a_claim_by_a_given_id_ignores_the_limit_of_its_group_and_counts(spool: Spool) -> None:
     spool.create_queue("indexed", index=True)
     jobs, by_id = spool.queue("indexed"), spool.indexed("indexed")
     jobs.configure(fetch_order="fair", max_in_flight_per_group=2)

@@ -1,4 +1,4 @@
-"""What is found out about a filesystem, and what is not guessed."""
+"""Properties of filesystems are found by trying, and not guessed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 _Uname = namedtuple("_Uname", "release")
 
 
-def test_times_are_not_guessed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spool_is_not_opened_if_utime_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Spool(root, sync="none").close()
     before = len(os.listdir("/proc/self/fd"))
 
@@ -30,7 +30,7 @@ def test_times_are_not_guessed(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-def test_who_may_not_write_sees_what_others_have_written(
+def test_a_spool_mounted_read_only_knows_the_times_of_its_files(
     tmp_path: Path,
     mount: Mount,  # noqa: F811
     coarse: bool,
@@ -55,7 +55,7 @@ def test_who_may_not_write_sees_what_others_have_written(
         ("", False),
     ],
 )
-def test_an_old_kernel_forgets_what_it_could_not_write(
+def test_old_kernels_are_not_trusted_with_syncfs(
     root: Path, monkeypatch: pytest.MonkeyPatch, release: str, whole: bool
 ) -> None:
     Spool(root, sync="none").close()

@@ -1,10 +1,11 @@
-"""What a program finds first: the names of the package, and the verbs of an opened spool."""
+"""The public names of the package, and the verbs of an opened spool."""
 
 from __future__ import annotations
 
 import fsmq
 from fsmq import Spool
 from fsmq.spool import prepare
+from tests.spool.helpers import present
 
 
 def test_no_verb_of_a_spool_leaves_its_change_unsynced(spool: Spool) -> None:
@@ -14,12 +15,10 @@ def test_no_verb_of_a_spool_leaves_its_change_unsynced(spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     prepared = prepare.put(spool.context, "jobs", [fsmq.NewMessage(b"x")])
     [message_id] = spool.complete(prepared)
-    found = jobs.find(message_id)
-    assert found is not None
-    assert found.body == b"x"
+    assert present(jobs.find(message_id)).body == b"x"
 
 
-def test_the_package_brings_what_programs_make_or_catch() -> None:
+def test_the_package_exports_these_names() -> None:
     errors = {
         name
         for name in fsmq.__all__

@@ -1,9 +1,10 @@
-"""The history: what each line says, what is read of several hosts, how old hours are thinned."""
+"""The history: its lines, what is read from several hosts, and how old hours are thinned."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,8 @@ def tree(root: Path) -> Tree:
 
 def counted(**counts: int) -> Snapshot:
     metrics = Metrics()
-    for what, number in counts.items():
-        metrics.count((what, "jobs"), number)
+    for event, number in counts.items():
+        metrics.count((event, "jobs"), number)
     return metrics.snapshot()
 
 
@@ -40,17 +41,25 @@ def history(tree: Tree, since: float, until: float, step: float = 60) -> list[Mo
     return read_history(tree, ["jobs"], since, until, step)["jobs"]
 
 
-def test_a_line_has_the_depths_and_what_has_happened_since(tree: Tree) -> None:
+def file_of(tree: Tree) -> Path:
+    [file] = [path for path in (tree.root / "history").iterdir() if path.name[0] != "."]
+    return file
+
+
+def lines_of(tree: Tree) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file_of(tree).read_text().splitlines()]
+
+
+def test_a_line_has_the_depths_and_what_happened_since_the_last_one(tree: Tree) -> None:
     recorder = Recorder(tree, "a")
     recorder.record(NOON, waiting(3, NOON - 9.5), {"mq": counted(put=5, claim=2)})
     recorder.record(NOON + 60, waiting(4), {"mq": counted(put=8, claim=2, remove=1)})
-    # A process that was started again counts from 0; one that is new has not been counted.
+    # A restarted process counts from 0; all that a new process counted is new.
     new = {"mq": counted(put=1), "mover": counted(redeliver=4, bury=2)}
     recorder.record(NOON + 120, waiting(5), new)
     recorder.record(NOON + 180, {}, new)
-    [file] = [f for f in (tree.root / "history").iterdir() if f.name[0] != "."]
-    assert file.name == "a-20261121T12.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert file_of(tree).name == "a-20261121T12.jsonl"
+    lines = lines_of(tree)
     assert lines[0] == {
         "v": 1,
         "at": int(NOON * 1000),
@@ -62,24 +71,16 @@ def test_a_line_has_the_depths_and_what_has_happened_since(tree: Tree) -> None:
     assert lines[3]["queues"] == {"jobs": [0, 0, 0, 0, None, 0, 0, 0, 0, 0]}
 
 
-def test_a_queue_that_does_not_change_has_no_figures_and_is_known_all_the_same(tree: Tree) -> None:
+def test_an_unchanged_queue_is_not_written_and_still_read(tree: Tree) -> None:
     recorder = Recorder(tree, "a")
     for minute in range(5):
         recorder.record(NOON + 60 * minute, waiting(3), {"mq": counted(put=1)})
-    [file] = [f for f in (tree.root / "history").iterdir() if f.name[0] != "."]
-    assert [len(json.loads(line)["queues"]) for line in file.read_text().splitlines()] == [
-        1,
-        0,
-        0,
-        0,
-        0,
-    ]
+    assert [len(line["queues"]) for line in lines_of(tree)] == [1, 0, 0, 0, 0]
     found = history(tree, NOON + 60, NOON + 300)
     assert found == [Moment(NOON + 60 * n, Figures(0, 3)) for n in range(1, 5)]
 
 
-def test_what_happens_again_and_again_is_in_each_line(tree: Tree) -> None:
-    """A steady rate through an empty queue is the same figures each minute, and none is lost."""
+def test_a_steady_rate_through_an_empty_queue_is_in_each_line(tree: Tree) -> None:
     recorder = Recorder(tree, "a")
     for minute in range(4):
         recorder.record(
@@ -89,7 +90,7 @@ def test_what_happens_again_and_again_is_in_each_line(tree: Tree) -> None:
     assert [(one.figures.sent, one.figures.deleted) for one in found] == [(0, 0), *[(9, 9)] * 3]
 
 
-def test_depth_is_the_latest_and_what_happened_is_the_sum_of_the_hosts(tree: Tree) -> None:
+def test_a_depth_is_the_latest_and_events_are_the_sum_of_all_hosts(tree: Tree) -> None:
     a, b = Recorder(tree, "a"), Recorder(tree, "b")
     for minute in range(3):
         a.record(NOON + 60 * minute, waiting(minute), {"mq": counted(put=10 * minute)})
@@ -108,7 +109,7 @@ def test_minutes_without_a_line_are_left_out(tree: Tree) -> None:
     assert history(tree, NOON + HOUR, NOON + 2 * HOUR) == []
 
 
-def test_one_process_of_a_host_writes(tree: Tree) -> None:
+def test_only_one_process_of_a_host_writes(tree: Tree) -> None:
     first, second = Recorder(tree, "a"), Recorder(tree, "a")
     assert first.record(NOON, waiting(1), {"mq": counted(put=1)})
     assert not second.record(NOON, waiting(1), {"mq": counted(put=1)})
@@ -118,7 +119,7 @@ def test_one_process_of_a_host_writes(tree: Tree) -> None:
     assert [m.figures.sent for m in history(tree, NOON, NOON + 120)] == [0, 2]
 
 
-def test_another_writes_when_one_that_has_forked_ends(tree: Tree) -> None:
+def test_another_process_writes_when_one_with_a_forked_child_ends(tree: Tree) -> None:
     first, second = Recorder(tree, "a"), Recorder(tree, "a")
     assert first.record(NOON, waiting(1), {})
     with forked():
@@ -127,14 +128,13 @@ def test_another_writes_when_one_that_has_forked_ends(tree: Tree) -> None:
         assert second.record(NOON + 60, waiting(2), {})
 
 
-def test_what_a_killed_process_has_begun_is_passed_over(tree: Tree) -> None:
+def test_unfinished_and_malformed_lines_are_skipped(tree: Tree) -> None:
     recorder = Recorder(tree, "a")
     recorder.record(NOON, waiting(1), {})
-    [file] = [f for f in (tree.root / "history").iterdir() if f.name[0] != "."]
-    with file.open("a") as opened:
-        opened.write('{"v":1,"at":17952')
+    with file_of(tree).open("a") as opened:
+        opened.write('{"v":1,"at":17952')  # as a killed process leaves it
     recorder.record(NOON + 60, waiting(2), {})
-    with file.open("a") as opened:
+    with file_of(tree).open("a") as opened:
         opened.write('[]\n{"at":1}\n{"at":"x","queues":{}}\n{"at":1,"queues":{"jobs":[1]}}\n')
         opened.write('{"at":1e400,"queues":{}}\n')
     assert [m.figures.ready for m in history(tree, NOON, NOON + 120)] == [1, 2]
@@ -149,19 +149,18 @@ def test_old_hours_are_thinned_to_steps_of_ten_minutes(tree: Tree) -> None:
     assert thin(tree, NOON + 6 * HOUR) == 0
     assert thin(tree, NOON + 7 * HOUR) == 1
     assert thin(tree, NOON + 8 * HOUR) == 0
-    [file] = [f for f in (tree.root / "history").iterdir() if f.name[0] != "."]
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = lines_of(tree)
     assert [line["step"] for line in lines] == [600] * 6
     assert lines[0]["whole"]
     assert history(tree, NOON, NOON + HOUR, 600) == before
 
 
-def test_the_oldest_hours_go_first(tree: Tree) -> None:
+def test_the_oldest_hours_are_removed_first(tree: Tree) -> None:
     recorder = Recorder(tree, "a")
     for hour in range(4):
         recorder.record(NOON + HOUR * hour, waiting(hour + 1), {})
     folder = tree.root / "history"
-    (folder / "notes").write_text("of somebody else")
+    (folder / "notes").write_text("of a user")
     names = sorted(f.name for f in folder.glob("*.jsonl"))
     size = (folder / names[0]).stat().st_size
     assert expire(tree, 3 * HOUR, 2**30, NOON + 4.5 * HOUR) == 1
@@ -170,19 +169,19 @@ def test_the_oldest_hours_go_first(tree: Tree) -> None:
     assert (folder / "notes").exists()
 
 
-def test_without_a_folder_there_is_nothing(tree: Tree) -> None:
+def test_without_a_folder_the_history_is_empty(tree: Tree) -> None:
     assert history(tree, NOON, NOON + HOUR) == []
     assert thin(tree, NOON) == expire(tree, 1, 1, NOON) == 0
 
 
-def test_an_answer_has_an_end(tree: Tree) -> None:
+def test_the_number_of_steps_is_limited(tree: Tree) -> None:
     assert step_of(0, 3 * HOUR, 1) == 60
     assert step_of(0, 72 * HOUR, 1) == 600
     assert step_of(0, 72 * HOUR, 1, 60) == 60
     assert 10_000 * 72 * HOUR / step_of(0, 72 * HOUR, 10_000) <= 100_000
 
 
-def test_hours_are_added_up_by_queue(tree: Tree) -> None:
+def test_totals_are_by_hour_and_queue(tree: Tree) -> None:
     a, b = Recorder(tree, "a"), Recorder(tree, "b")
     for minute in range(0, 180, 20):
         a.record(NOON + 60 * minute, waiting(0), {"mq": counted(put=minute, bury=minute // 40)})
@@ -196,7 +195,7 @@ def test_hours_are_added_up_by_queue(tree: Tree) -> None:
         third: {"jobs": Happened(60, 0, 60, 0, 2)},
     }
     assert totals.read(now, 2) == {hour: found[hour] for hour in (second, third)}
-    # What is over is read once; the current hour goes on.
+    # A past hour is read once; the current one is read again.
     for name in ("a-20261121T13.jsonl", "a-20261121T14.jsonl"):
         (tree.root / "history" / name).write_text("")
     assert totals.read(now, 2) == {second: found[second], third: {"jobs": Happened(deleted=60)}}

@@ -1,4 +1,4 @@
-"""An own id is used again while someone still acts on the message that had it before."""
+"""An own id is used again while a process still acts on the message that had it before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,13 @@ from tests.spool.helpers import Clock, back_to_new, tree_of
 
 @pytest.fixture
 def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
-    """The same spool as another process sees it."""
+    """The spool in another process."""
     with Spool(root, sync="none", clock=clock) as spool:
         yield spool
 
 
 def use_again(spool: Spool, message_id: str = "report", *, reap: bool = True) -> None:
-    """Remove a message and put another one of its id, and bring it to its queue."""
+    """Remove a message, and put and deliver another one of its id."""
     jobs = spool.queue("jobs", create=True)
     assert jobs.remove(message_id)
     if reap:
@@ -52,10 +53,19 @@ def use_again(spool: Spool, message_id: str = "report", *, reap: bool = True) ->
     spool.deliver()
 
 
+def use_again_and_claim(spool: Spool) -> None:
+    use_again(spool)
+    assert claim_all(spool) == [(b"NEW", 1)]
+
+
+def die() -> None:
+    raise SystemExit
+
+
 def before(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Callable[[], object]
 ) -> None:
-    """Do something once, right before a function is called for the first time."""
+    """Run a step once, right before the first call of a function."""
     real = getattr(owner, name)
     steps = iter([step])
 
@@ -69,20 +79,20 @@ def before(
 def after(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, step: Callable[[], object]
 ) -> None:
-    """Do something once, right after a function was called for the first time."""
+    """Run a step once, right after the first call of a function."""
     real = getattr(owner, name)
     steps = iter([step])
 
     def call(*of: object, **named: object) -> object:
-        done = real(*of, **named)
+        result = real(*of, **named)
         next(steps, lambda: None)()
-        return done
+        return result
 
     monkeypatch.setattr(owner, name, call)
 
 
-def everything(spool: Spool) -> list[tuple[bytes, int | None]]:
-    """Claim all that can be claimed: bodies and counts."""
+def claim_all(spool: Spool) -> list[tuple[bytes, int | None]]:
+    """Claim all messages; their bodies and counts."""
     return [(m.body, m.deliveries) for m in spool.queue("jobs").claim(10, visibility=60)]
 
 
@@ -90,7 +100,7 @@ def everything(spool: Spool) -> list[tuple[bytes, int | None]]:
 @pytest.mark.parametrize(
     ("owner", "step"), [(Latched, "stamp"), (claim, "_move_to_delay")], ids=["stamp", "move"]
 )
-def test_a_claimer_that_stalls_hands_out_no_removed_message(
+def test_a_stalled_claim_returns_no_removed_message(
     jobs: Queue,
     spool: Spool,
     other: Spool,
@@ -103,30 +113,26 @@ def test_a_claimer_that_stalls_hands_out_no_removed_message(
     spool.deliver()
     with monkeypatch.context() as patched:
         before(patched, owner, step, lambda: use_again(other, reap=reap))
-        found = everything(spool)
-    assert found + everything(spool) == [(b"NEW", 1)]
+        found = claim_all(spool)
+    assert found + claim_all(spool) == [(b"NEW", 1)]
 
 
-def test_a_claimer_whose_message_was_removed_at_once_takes_no_other_claim_away(
+def test_a_claim_whose_message_was_removed_ends_no_claim_of_the_next(
     jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"OLD", id="report")
     spool.deliver()
 
-    def use_again_and_claim() -> None:
-        use_again(other)
-        assert everything(other) == [(b"NEW", 1)]
-
     with monkeypatch.context() as patched:
-        after(patched, spool.tree, "rename", use_again_and_claim)
+        after(patched, spool.tree, "rename", lambda: use_again_and_claim(other))
         assert spool.complete(prepare.claim(spool.context, "jobs", 1, 60.0)) == []
-    assert everything(spool) == []
+    assert claim_all(spool) == []
 
 
-def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
+def test_a_claim_stamps_no_later_message_of_its_id(
     jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its message is removed right after the rename, and the next one claimed a moment later."""
+    """Its message is removed after the rename, and the next one claimed before the stamp."""
     jobs.put(b"OLD", id="report")
     spool.deliver()
     claimed: list[Message] = []
@@ -146,34 +152,37 @@ def test_a_claimer_stamps_no_claim_of_the_message_that_came_after_its_own(
     assert (found.body, found.deliveries, found.deadline) == (b"NEW", 1, held.deadline)
 
 
+def extend(spool: Spool, seconds: float) -> list[bool]:
+    renewal = prepare.renew_at_least(spool.context, "jobs", ["report"], seconds)
+    return spool.complete(renewal)
+
+
 def test_an_extension_shortens_no_claim(
     jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Someone claims the message right after the look that said that its claim has ended."""
+    """Another process claims the message after the check that its claim has ended."""
     jobs.put(b"x", id="report")
     jobs.claim(visibility=10)
-    clock.advance(10.1)  # a claim may end a little later, so that its name is its own
+    clock.advance(10.1)  # a claim may end a little later, to have a name of its own
     claimed: list[object] = []
     with monkeypatch.context() as patched:
-        before(patched, extension_module, "restamp", lambda: claimed.extend(everything(other)))
-        assert spool.complete(prepare.renew_at_least(spool.context, "jobs", ["report"], 30.0)) == [
-            True
-        ]
+        before(patched, extension_module, "restamp", lambda: claimed.extend(claim_all(other)))
+        assert extend(spool, 30.0) == [True]
     assert claimed == [(b"x", 2)]
     clock.advance(30)
-    assert everything(spool) == []
+    assert claim_all(spool) == []
 
 
-def test_an_extension_cuts_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
+def test_an_extension_shortens_no_delay(jobs: Queue, spool: Spool, clock: Clock) -> None:
     spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x", id="report", delay=60.0)]))
-    assert spool.complete(prepare.renew_at_least(spool.context, "jobs", ["report"], 10.0)) == [True]
+    assert extend(spool, 10.0) == [True]
     clock.advance(10)
-    assert everything(spool) == []
+    assert claim_all(spool) == []
     clock.advance(50)
-    assert everything(spool) == [(b"x", 1)]
+    assert claim_all(spool) == [(b"x", 1)]
 
 
-def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
+def test_a_claim_that_lost_to_a_move_does_not_count(
     jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"x", id="report")
@@ -186,45 +195,35 @@ def test_a_claimer_that_lost_to_a_move_leaves_the_count_as_it_was(
     assert message.deliveries == 1
 
 
-def test_a_mover_that_stalls_takes_no_other_claim_away(
+def test_a_stalled_mover_ends_no_claim_of_a_later_message(
     jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"OLD", id="report")
     jobs.claim(visibility=10)
     clock.advance(10)
-
-    def use_again_and_claim() -> None:
-        use_again(other)
-        assert everything(other) == [(b"NEW", 1)]
-
     with monkeypatch.context() as patched:
-        before(patched, Latched, "move", use_again_and_claim)
+        before(patched, Latched, "move", lambda: use_again_and_claim(other))
         spool.deliver()
-    assert everything(spool) == []
+    assert claim_all(spool) == []
     clock.advance(60)
-    assert everything(spool) == [(b"NEW", 2)]
+    assert claim_all(spool) == [(b"NEW", 2)]
 
 
-def test_the_dead_letters_take_the_message_that_was_looked_at(
+def test_a_stalled_mover_buries_no_later_message(
     jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.configure(max_deliveries=1, dead_letter_queue="dead")
     jobs.put(b"OLD", id="report")
     jobs.claim(visibility=10)
     clock.advance(10)
-
-    def use_again_and_claim() -> None:
-        use_again(other)
-        assert everything(other) == [(b"NEW", 1)]
-
     with monkeypatch.context() as patched:
-        before(patched, Latched, "stamp", use_again_and_claim)
+        before(patched, Latched, "stamp", lambda: use_again_and_claim(other))
         spool.deliver()
     assert spool.counts("dead").total == 0
-    assert everything(spool) == []
+    assert claim_all(spool) == []
 
 
-def test_who_hung_up_gives_back_its_own_claim_only(
+def test_an_unseen_release_ends_only_its_own_claim(
     jobs: Queue, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     jobs.put(b"x", id="report")
@@ -235,32 +234,27 @@ def test_who_hung_up_gives_back_its_own_claim_only(
         spool.complete(prepare.release_unseen(spool.context, mine))
     assert spool.queue("jobs").claim() == []
     other.complete(prepare.release_unseen(other.context, theirs))
-    assert everything(spool) == [(b"x", 2)]
+    assert claim_all(spool) == [(b"x", 2)]
 
 
-def test_a_claim_whose_sync_failed_late_is_not_taken_from_the_next(
+def test_an_aborted_claim_ends_no_later_claim(
     jobs: Queue, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
     prepared = prepare.claim(spool.context, "jobs", 1, 1.0)
     clock.advance(1)
-    assert everything(other) == [(b"x", 2)]
+    assert claim_all(other) == [(b"x", 2)]
     prepared.dirty.close()
     prepared.abort()
-    assert everything(spool) == []
+    assert claim_all(spool) == []
 
 
 @pytest.mark.parametrize("place", ["claimed", "looked through", "in delay"])
-def test_no_message_expires_in_the_place_of_another(
-    jobs: Queue,
-    spool: Spool,
-    other: Spool,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
+def test_no_message_expires_in_place_of_another(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: Any, place: str
 ) -> None:
-    """The id tells an old moment, so it says in the file when the message came."""
+    """The id has an old time, so the file has the time of the put."""
     jobs.configure(retention=10)
     own = derived_uuid7(int(clock() * 1e9) - 3600 * 10**9, b"an hour ago")
     name = jobs.put(b"OLD", id=own)
@@ -286,17 +280,12 @@ def test_no_message_expires_in_the_place_of_another(
             for _ in range(3):
                 Expiry(spool.context, 1.0, lambda *of: None).step(0.0)
     clock.advance(6)
-    assert [body for body, _ in everything(spool)] == [b"NEW"]
+    assert [body for body, _ in claim_all(spool)] == [b"NEW"]
 
 
 @pytest.mark.parametrize("verb", ["mover", "renewal"])
-def test_a_delay_is_not_passed_over_in_the_place_of_another(
-    jobs: Queue,
-    spool: Spool,
-    other: Spool,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
+def test_no_delay_ends_in_place_of_another(
+    jobs: Queue, spool: Spool, other: Spool, clock: Clock, monkeypatch: Any, verb: str
 ) -> None:
     jobs.put(b"OLD", id="report")
     back_to_new(spool.tree.root)
@@ -311,76 +300,62 @@ def test_a_delay_is_not_passed_over_in_the_place_of_another(
         if verb == "mover":
             spool.deliver()
         else:
-            renewal = prepare.renew_at_least(spool.context, "jobs", ["report"], 30.0)
-            assert spool.complete(renewal) == [False]
-    assert everything(spool) == []
+            assert extend(spool, 30.0) == [False]
+    assert claim_all(spool) == []
     clock.advance(3600)
-    assert everything(spool) == [(b"NEW", 1)]
+    assert claim_all(spool) == [(b"NEW", 1)]
 
 
 def acknowledge_late(
-    jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch, at_look: Callable[[], object]
+    jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch, step: Callable[[], object]
 ) -> None:
-    """Acknowledge a message whose id is used again before the rename; then ``at_look`` happens.
+    """Acknowledge a message whose id is used again before the rename; run a step after it.
 
-    The new message is claimed by someone else, and not acknowledged.
+    Another process has claimed the new message, which is not acknowledged.
     """
     jobs.put(b"OLD", id="report")
     [old] = jobs.claim(visibility=300)
-
-    def use_again_and_claim() -> None:
-        use_again(other)
-        assert everything(other) == [(b"NEW", 1)]
-
     with monkeypatch.context() as patched:
-        before(patched, Latched, "move", use_again_and_claim)
-        before(patched, Latched, "_remove", lambda: after(patched, Tree, "rename", at_look))
+        before(patched, Latched, "move", lambda: use_again_and_claim(other))
+        before(patched, Latched, "_remove", lambda: after(patched, Tree, "rename", step))
         assert jobs.ack_each([old]) != ["removed"]
 
 
-def test_a_message_is_brought_back_that_was_taken_away_by_who_was_killed(
+def test_a_start_restores_a_message_that_a_killed_ack_had_taken(
     jobs: Queue, root: Path, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An acknowledgement of the message that had its id before was to look which one it is."""
-
-    def die() -> None:
-        raise SystemExit
-
+    """The ack was of the message that had the id before."""
     with pytest.raises(SystemExit):
         acknowledge_late(jobs, other, monkeypatch, die)
-    assert everything(other) == []
+    assert claim_all(other) == []
     clock.advance(30)  # its claim still holds
     recover(other.tree, clock(), at_start=True)
     assert tree_of(root)["delay"] == ["jobs:report"]
-    assert everything(other) == []
+    assert claim_all(other) == []
     clock.advance(31)
-    assert everything(other) == [(b"NEW", 2)]
+    assert claim_all(other) == [(b"NEW", 2)]
     assert not check(root).findings
 
 
-def test_a_message_that_a_living_process_has_taken_away_is_left_to_it(
+def test_a_message_that_a_living_process_has_taken_is_left_to_it(
     jobs: Queue, root: Path, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look_for_an_hour() -> None:
+    def recover_after_an_hour() -> None:
         clock.advance(3600)
         assert recover(other.tree, clock(), at_start=True) == (0, 0)
         assert not check(root).findings
 
-    acknowledge_late(jobs, other, monkeypatch, look_for_an_hour)
-    assert everything(other) == [(b"NEW", 2)]
+    acknowledge_late(jobs, other, monkeypatch, recover_after_an_hour)
+    assert claim_all(other) == [(b"NEW", 2)]
 
 
 @pytest.mark.parametrize("verb", ["by its id", "in its claim"])
-def test_who_removes_what_was_taken_away_by_who_was_killed_is_told_so(
+def test_a_message_that_a_killed_ack_had_taken_can_be_removed(
     jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    """To be told that it is gone would be wrong: it comes back."""
+    """It does not count as missing, because recovery would restore it."""
     jobs.put(b"x", id="report")
     claimed = jobs.claim(visibility=300)
-
-    def die() -> None:
-        raise SystemExit
-
     with monkeypatch.context() as patched:
         after(patched, Tree, "rename", die)
         with pytest.raises(SystemExit):
@@ -393,24 +368,21 @@ def test_who_removes_what_was_taken_away_by_who_was_killed_is_told_so(
     assert tree_of(root)["new"] == tree_of(root)["delay"] == []
 
 
-def test_a_message_that_was_taken_away_is_in_nobodys_way_and_not_gone(
+def test_a_taken_message_is_unavailable_and_not_lost(
     jobs: Queue, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def try_it() -> None:
+    def remove() -> None:
         with pytest.raises(Unavailable):
             other.queue("jobs").remove("report")
 
-    acknowledge_late(jobs, other, monkeypatch, try_it)
+    acknowledge_late(jobs, other, monkeypatch, remove)
     clock.advance(61)
-    assert everything(other) == [(b"NEW", 2)]
+    assert claim_all(other) == [(b"NEW", 2)]
 
 
-def test_a_check_brings_back_what_was_taken_away(
+def test_fsck_restores_a_message_that_a_killed_ack_had_taken(
     jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die() -> None:
-        raise SystemExit
-
     with pytest.raises(SystemExit):
         acknowledge_late(jobs, other, monkeypatch, die)
     [fault] = check(root, offline=True).findings
@@ -421,15 +393,9 @@ def test_a_check_brings_back_what_was_taken_away(
 
 
 @pytest.mark.parametrize("has_numbers", [True, False], ids=["numbers", "no locks on bytes"])
-def test_a_message_that_was_taken_away_waits_until_its_id_is_free(
-    jobs: Queue,
-    root: Path,
-    other: Spool,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    has_numbers: bool,
+def test_a_taken_message_is_restored_when_its_id_is_free(
+    jobs: Queue, root: Path, other: Spool, clock: Clock, monkeypatch: Any, has_numbers: bool
 ) -> None:
-    """Of two messages of one id one would wait for the other."""
     monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", has_numbers)
 
     def put_a_third_one() -> None:
@@ -444,14 +410,14 @@ def test_a_message_that_was_taken_away_waits_until_its_id_is_free(
     [fault] = check(root, clock=lambda: now).findings
     assert "has the same id" in fault.reason
     third = jobs.peek(state="in_flight")
-    assert jobs.ack_each(third) == ["removed"]  # though the other one is in its way
+    assert jobs.ack_each(third) == ["removed"]  # although the taken one has its id
     assert recover(other.tree, now) == (1, 0)
     assert not check(root, clock=lambda: now).findings
     clock.advance(61)
-    assert everything(other) == [(b"NEW", 2)]
+    assert claim_all(other) == [(b"NEW", 2)]
 
 
-def test_a_purge_removes_what_was_taken_away(
+def test_a_purge_removes_a_taken_message(
     jobs: Queue, root: Path, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acknowledge_late(jobs, other, monkeypatch, other.queue("jobs").purge)
@@ -462,7 +428,7 @@ def test_a_purge_removes_what_was_taken_away(
 
 @pytest.fixture
 def consumer(spool: Spool, jobs: Queue) -> Consumer:
-    """One that has claimed a message. Close it."""
+    """A consumer that has claimed a message. The test closes it."""
     jobs.put(b"OLD", id="report")
     spool.deliver()
     consumer = Consumer(spool, "spark", visibility=3600)
@@ -470,72 +436,55 @@ def consumer(spool: Spool, jobs: Queue) -> Consumer:
     return consumer
 
 
-def test_a_late_clean_up_spares_another_message_of_the_id(
-    consumer: Consumer,
-    jobs: Queue,
-    spool: Spool,
-    other: Spool,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_late_commit_spares_another_message_of_the_id(
+    consumer: Consumer, other: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer dies within its commit; the mover does the rest when the id is used again."""
-
-    def die(*of: object) -> int:
-        raise SystemExit
-
-    other.deliver()  # the mover has looked, and looks again in half a minute
+    """The consumer dies in its commit; the mover finishes it after the id is used again."""
+    other.deliver()  # the mover checks for dead consumers again in half a minute
     with monkeypatch.context() as patched, consumer:
-        patched.setattr(consumer_module, "finish_committed", die)
+        patched.setattr(consumer_module, "finish_committed", lambda *of: die())
         with pytest.raises(SystemExit):
             consumer.commit("s", 1)
     clock.advance(3600)
     assert [m.body for m in other.queue("jobs").claim()] == [b"OLD"]
-    use_again(other)
-    assert everything(other) == [(b"NEW", 1)]  # claimed as often as the one that was committed
+    use_again_and_claim(other)  # it was claimed as often as the message of the commit
     assert finish_abandoned(other.context) == 0
     clock.advance(60)
-    assert everything(other) == [(b"NEW", 2)]
+    assert claim_all(other) == [(b"NEW", 2)]
 
 
-def test_a_message_that_is_swapped_during_a_clean_up_is_spared(
+def test_a_message_whose_id_is_used_again_during_a_commit_is_spared(
     consumer: Consumer, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def use_again_and_claim() -> None:
-        use_again(other)
-        assert everything(other) == [(b"NEW", 1)]
-
     with monkeypatch.context() as patched, consumer:
-        before(patched, Latched, "move", use_again_and_claim)
+        before(patched, Latched, "move", lambda: use_again_and_claim(other))
         assert consumer.commit("s", 1) == 0
     assert tree_of(Path(spool.tree.root))["delay"] == ["jobs:report"]
 
 
-def test_a_consumer_that_was_down_keeps_no_claim_of_another_message(
-    consumer: Consumer, root: Path, spool: Spool, other: Spool, clock: Clock
+def test_a_restarted_consumer_renews_no_claim_of_another_message(
+    consumer: Consumer, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     consumer.close()
     clock.advance(3600)
     assert [m.body for m in other.queue("jobs").claim()] == [b"OLD"]
-    use_again(other)
-    assert everything(other) == [(b"NEW", 1)]
+    use_again_and_claim(other)
     with Consumer(spool, "spark", visibility=1) as again:
         [batch] = again.batches("s", 0)
         assert again.renew_batch(batch).claims == {"jobs": []}
     clock.advance(2)
-    assert everything(other) == []
+    assert claim_all(other) == []
 
 
-def test_a_consumer_claims_no_other_message_anew(
-    consumer: Consumer, spool: Spool, other: Spool
-) -> None:
+def test_a_consumer_claims_no_other_message_again(consumer: Consumer, other: Spool) -> None:
     use_again(other)
     with consumer:
         [batch] = consumer.batches("s", 0)
         assert consumer.renew_batch(batch).claims == {"jobs": []}
-    assert everything(other) == [(b"NEW", 1)]
+    assert claim_all(other) == [(b"NEW", 1)]
 
 
-def test_a_consumer_cuts_no_delay_of_another_message(
+def test_a_consumer_ends_no_delay_of_another_message(
     consumer: Consumer, jobs: Queue, spool: Spool, other: Spool, clock: Clock
 ) -> None:
     assert jobs.remove("report")
@@ -545,16 +494,15 @@ def test_a_consumer_cuts_no_delay_of_another_message(
     with consumer:
         [batch] = consumer.batches("s", 0)
         assert consumer.renew_batch(batch).claims == {"jobs": []}
-    assert everything(other) == []
+    assert claim_all(other) == []
     clock.advance(60)
-    assert everything(other) == [(b"NEW", 1)]
+    assert claim_all(other) == [(b"NEW", 1)]
 
 
-def test_a_batch_of_a_copied_tree_is_known_by_sizes_and_counts(
-    consumer: Consumer, root: Path, tmp_path: Path, clock: Clock
-) -> None:
+def test_a_copied_batch_can_be_committed(consumer: Consumer, root: Path, clock: Clock) -> None:
+    """Its messages have other inodes, and are known by their sizes and counts."""
     consumer.close()
-    copy = tmp_path / "copy"
+    copy = root.with_name("copy")
     os.system(f"cp -a '{root}' '{copy}'")
     with Spool(copy, sync="none", clock=clock) as spool, Consumer(spool, "spark") as again:
         [batch] = again.batches("s", 0)
@@ -563,9 +511,7 @@ def test_a_batch_of_a_copied_tree_is_known_by_sizes_and_counts(
         assert spool.counts("jobs").total == 0
 
 
-def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
-    jobs: Queue, spool: Spool, other: Spool
-) -> None:
+def test_an_unneeded_renewal_syncs_the_claim(jobs: Queue, spool: Spool, other: Spool) -> None:
     jobs.put(b"x", id="report")
     spool.deliver()
     claim = prepare.claim(spool.context, "jobs", 1, 60.0)
@@ -576,11 +522,10 @@ def test_a_renewal_that_changes_nothing_waits_for_the_sync_of_the_claim(
     spool.complete(claim)
 
 
-def test_a_delay_is_set_on_no_message_that_was_given_to_others(
+def test_a_put_sets_no_delay_on_a_message_that_others_have_claimed(
     root: Path, jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there are no locks on bytes a mover that starts takes a writer for crashed, and someone
-    claims what it promoted."""
+    """Without locks on bytes a mover that starts thinks that the writer has crashed."""
     monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
     claimed: list[bytes] = []
 
@@ -595,7 +540,7 @@ def test_a_delay_is_set_on_no_message_that_was_given_to_others(
     assert claimed == [b"x"]
 
 
-def test_a_dead_letter_queue_takes_no_id_that_could_not_be_claimed_there(
+def test_a_dead_letter_queue_takes_no_id_that_is_too_long_for_it(
     jobs: Queue, spool: Spool, root: Path, clock: Clock
 ) -> None:
     dead = "d" * 180
@@ -613,25 +558,19 @@ def test_a_dead_letter_queue_takes_no_id_that_could_not_be_claimed_there(
 
 
 @pytest.mark.parametrize("visibility", [0, 60], ids=["a claim that has ended", "a claim"])
-def test_a_claimer_that_stalls_before_its_lock_changes_no_claim(
-    jobs: Queue,
-    spool: Spool,
-    other: Spool,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    visibility: int,
+def test_a_claim_that_stalls_before_its_latch_changes_no_other_claim(
+    jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch, visibility: int
 ) -> None:
-    """It has opened the file, and another one claims the message."""
+    """It has opened the file when another process claims the message."""
     jobs.put(b"x")
     spool.deliver()
     taken: list[Message] = []
+
+    def claim_elsewhere() -> None:
+        taken.extend(other.queue("jobs").claim(visibility=visibility))
+
     with monkeypatch.context() as patched:
-        before(
-            patched,
-            latch_module.fcntl,
-            "flock",
-            lambda: taken.extend(other.queue("jobs").claim(visibility=visibility)),
-        )
+        before(patched, latch_module.fcntl, "flock", claim_elsewhere)
         assert jobs.claim() == []
     [found], [held] = jobs.peek(state="in_flight"), taken
     assert (found.deliveries, found.deadline) == (held.deliveries, held.deadline) != (2, None)

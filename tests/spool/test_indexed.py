@@ -1,9 +1,8 @@
-"""A queue with an index: its messages are found by the ids that producers give, any text."""
+"""Queues with an index: messages are found by the ids that producers give."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import multiprocessing
 import os
 import shutil
@@ -29,19 +28,14 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.reaper import Reaper, reap
 from fsmq.spool.verbs.moves.links_of_move import receiving
 from fsmq.spool.verbs.moves.move import move_messages, move_one
-from tests.spool.helpers import Clock, back_to_new
+from tests.spool.helpers import Clock, back_to_new, present
+from tests.spool.test_delivery import someone_holds
 
 HOLD_S = 60.0
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, clock: Clock) -> Indexed:
-    spool = Spool(tmp_path / "mq", sync="none", clock=clock)
+def jobs(spool: Spool) -> Indexed:
     spool.create_queue("jobs", index=True)
     return spool.indexed("jobs")
 
@@ -50,6 +44,11 @@ def put(jobs: Indexed, *ids: str, delay: float = 0.0, body: bytes = b"x") -> lis
     names = jobs.upsert([NewMessage(body, id=one, delay=delay) for one in ids])
     jobs.spool.deliver()
     return names
+
+
+def claimed(jobs: Indexed) -> list[bytes]:
+    """Claim all messages; their bodies."""
+    return [message.body for message in jobs.spool.queue(jobs.name).claim(9)]
 
 
 def links(jobs: Indexed) -> list[str]:
@@ -66,8 +65,7 @@ def assert_clean(jobs: Indexed) -> None:
 )
 def test_an_id_is_any_text(jobs: Indexed, given: str) -> None:
     put(jobs, given)
-    found = jobs.find(given)
-    assert found is not None
+    found = present(jobs.find(given))
     assert (found.body, found.state) == (b"x", "ready")
     assert_clean(jobs)
     assert jobs.remove(given) == [True]
@@ -75,19 +73,19 @@ def test_an_id_is_any_text(jobs: Indexed, given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "x" * 1025, "\ud800", None, 5])
-def test_an_id_that_is_refused(jobs: Indexed, given: object) -> None:
+def test_a_malformed_id_is_refused(jobs: Indexed, given: object) -> None:
     with pytest.raises(InvalidValue):
         jobs.upsert([NewMessage(b"x", id=given)])  # type: ignore[arg-type]
     assert os.listdir(jobs.spool.tree.root / "new") == []
 
 
-def test_no_two_ids_have_one_link() -> None:
+def test_every_id_has_a_link_of_its_own() -> None:
     ids = ["a", "A", "%61", ".a", "%2Ea", "=" + "0" * 64, "a" * 300, "a" * 301, "a/", "a%2F"]
     assert len({link_name(one) for one in ids}) == len(ids)
     assert all(len(link_name(one)) <= 200 and link_name(one)[0] != "." for one in ids)
 
 
-def test_whether_a_queue_has_an_index_is_fixed_when_it_is_created(tmp_path: Path) -> None:
+def test_the_index_of_a_queue_is_fixed_when_it_is_created(tmp_path: Path) -> None:
     with Spool(tmp_path / "mq", sync="none") as spool:
         assert spool.create_queue("jobs", index=True)
         assert not spool.create_queue("jobs", index=True)
@@ -107,20 +105,20 @@ def test_whether_a_queue_has_an_index_is_fixed_when_it_is_created(tmp_path: Path
             spool.indexed("none").find("a")
 
 
-def test_a_put_of_an_id_that_stands_takes_its_place(jobs: Indexed) -> None:
+def test_an_upsert_replaces_the_message_of_its_id(jobs: Indexed) -> None:
     put(jobs, "a", body=b"old")
     put(jobs, "a", body=b"new")
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
-    put(jobs, "a", body=b"newer")  # also of one that is in flight
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"newer"]
+    assert claimed(jobs) == [b"new"]
+    put(jobs, "a", body=b"newer")  # also while it is in flight
+    assert claimed(jobs) == [b"newer"]
     assert jobs.spool.queue("jobs").counts().total == 1
     assert_clean(jobs)
 
 
-def test_of_an_id_that_comes_twice_in_a_batch_the_last_counts(jobs: Indexed) -> None:
+def test_the_last_message_of_an_id_in_a_batch_counts(jobs: Indexed) -> None:
     jobs.upsert([NewMessage(b"1", id="a"), NewMessage(b"2", id="b"), NewMessage(b"3", id="a")])
     jobs.spool.deliver()
-    assert sorted(m.body for m in jobs.spool.queue("jobs").claim(9)) == [b"2", b"3"]
+    assert sorted(claimed(jobs)) == [b"2", b"3"]
 
 
 def test_ensure_puts_once_until_the_message_is_removed(jobs: Indexed) -> None:
@@ -131,22 +129,22 @@ def test_ensure_puts_once_until_the_message_is_removed(jobs: Indexed) -> None:
     assert jobs.claim("a") is not None
     assert not jobs.ensure(NewMessage(b"3", id="a"))
     assert jobs.ack("a") == [True]
-    assert jobs.ensure(NewMessage(b"4", id="a"))  # its old link is stale
+    assert jobs.ensure(NewMessage(b"4", id="a"))  # the old link is stale
     assert_clean(jobs)
 
 
-def test_only_what_is_in_flight_is_acknowledged(jobs: Indexed, clock: Clock) -> None:
+def test_only_messages_in_flight_are_acknowledged(jobs: Indexed, clock: Clock) -> None:
     put(jobs, "ready", "held")
     put(jobs, "later", delay=HOLD_S)
     jobs.claim("held", HOLD_S)
     assert jobs.ack("ready", "held", "later", "none", "held") == [False, True, False, False, False]
     jobs.claim("ready", HOLD_S)
     clock.advance(HOLD_S + 1)
-    assert jobs.ack("ready") == [True]  # no mover has seen that its claim is over
+    assert jobs.ack("ready") == [True]  # no mover has seen the end of its claim
     assert_clean(jobs)
 
 
-def test_an_acknowledgement_that_names_a_message_means_no_newer_one(jobs: Indexed) -> None:
+def test_an_ack_that_names_a_message_removes_no_newer_one(jobs: Indexed) -> None:
     [first] = put(jobs, "a")
     assert jobs.ack("a", names={"a": first}) == [False]
     jobs.claim("a")
@@ -156,7 +154,7 @@ def test_an_acknowledgement_that_names_a_message_means_no_newer_one(jobs: Indexe
     assert jobs.ack("a", names={"a": second}) == [True]
 
 
-def test_only_what_is_in_flight_is_renewed(jobs: Indexed, clock: Clock) -> None:
+def test_only_messages_in_flight_are_renewed(jobs: Indexed, clock: Clock) -> None:
     put(jobs, "ready", "held")
     put(jobs, "later", delay=HOLD_S)
     jobs.claim("held", HOLD_S)
@@ -179,8 +177,7 @@ def test_a_delayed_message_is_claimed_by_its_id(jobs: Indexed, clock: Clock) -> 
     put(jobs, "later", delay=10 * HOLD_S)
     jobs.upsert([NewMessage(b"x", id="new", delay=HOLD_S)])  # not delivered yet
     for one in ("later", "new"):
-        message = jobs.claim(one, HOLD_S)
-        assert message is not None
+        message = present(jobs.claim(one, HOLD_S))
         assert (message.deliveries, message.given_id) == (1, one)
         assert jobs.claim(one) is None
     clock.advance(HOLD_S + 1)
@@ -201,7 +198,7 @@ def test_an_expired_message_is_not_claimed_by_its_id(
     assert jobs.claim("a") is None
 
 
-def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> None:
+def test_a_postponed_message_keeps_its_place(jobs: Indexed, clock: Clock) -> None:
     put(jobs, "a", "b", "c")
     assert jobs.postpone("a", HOLD_S, {"timeout": "60"})
     jobs.spool.deliver()
@@ -212,15 +209,15 @@ def test_a_message_is_postponed_with_its_place(jobs: Indexed, clock: Clock) -> N
     clock.advance(HOLD_S + 1)
     jobs.spool.deliver()
     put(jobs, "d")
-    claimed = jobs.spool.queue("jobs").claim(9)
-    ids = [m.given_id for m in claimed if m.given_id != "b"]
+    messages = jobs.spool.queue("jobs").claim(9)
+    ids = [m.given_id for m in messages if m.given_id != "b"]
     assert ids[:1] == ["c"]
     assert set(ids) == {"a", "c", "d"}
-    assert next(m for m in claimed if m.given_id == "a").attributes["timeout"] == "60"
+    assert next(m for m in messages if m.given_id == "a").attributes["timeout"] == "60"
     assert_clean(jobs)
 
 
-def test_a_message_is_made_ready_early(jobs: Indexed) -> None:
+def test_a_postponement_of_zero_ends_a_delay(jobs: Indexed) -> None:
     put(jobs, "a", delay=HOLD_S)
     assert jobs.postpone("a", 0)
     jobs.spool.deliver()
@@ -237,13 +234,13 @@ def test_the_reaper_unlinks_the_links(jobs: Indexed) -> None:
     assert links(jobs) == []
     put(jobs, "c")
     jobs.remove("c")
-    put(jobs, "c")  # before the reaper has come
+    put(jobs, "c")  # before the reaper runs
     jobs.spool.reap()
     assert links(jobs) == ["c"]
     assert _state(jobs, "c") == "ready"
 
 
-def test_a_queue_goes_with_its_index(jobs: Indexed) -> None:
+def test_an_index_is_deleted_with_its_queue(jobs: Indexed) -> None:
     put(jobs, "a")
     jobs.spool.delete_queue("jobs")
     jobs.spool.reap()
@@ -266,10 +263,8 @@ def test_a_dead_letter_leaves_the_index(jobs: Indexed) -> None:
     assert links(jobs) == []
 
 
-@pytest.mark.parametrize("in_background", [False, True])
-def test_messages_move_with_their_ids_and_timers(
-    jobs: Indexed, clock: Clock, in_background: bool
-) -> None:
+@pytest.mark.parametrize("background", [False, True])
+def test_messages_move_with_ids_and_timers(jobs: Indexed, clock: Clock, background: bool) -> None:
     spool = jobs.spool
     spool.create_queue("more", index=True)
     more = spool.indexed("more")
@@ -277,15 +272,12 @@ def test_messages_move_with_their_ids_and_timers(
     put(jobs, "later", delay=HOLD_S)
     more.ensure(NewMessage(b"mine", id="both"))
     jobs.claim("held", HOLD_S)
-    if in_background:
+    if background:
         ref = spool.begin_move("jobs", "more", in_flight=False, delayed=True).ref
         assert spool.make_moves() == 1
-        move = spool.find_move(ref)
-        assert move is not None
+        move = present(spool.find_move(ref))
         assert (move.moved, move.conflicts) == (2, 1)
     else:
-        from fsmq.spool.verbs.moves.move import move_messages
-
         moved = spool.complete(move_messages(spool.context, "jobs", "more", delayed=True))
         assert (moved.moved, moved.conflicts) == (2, 1)
     assert (_state(more, "ready"), _state(more, "later")) == ("ready", "delayed")
@@ -307,7 +299,7 @@ def test_messages_move_with_their_ids_and_timers(
     assert (links(jobs), links(more)) == ([], [])
 
 
-def test_what_has_to_stay_does_not_count_as_moved(jobs: Indexed) -> None:
+def test_a_conflict_does_not_count_as_moved(jobs: Indexed) -> None:
     spool = jobs.spool
     spool.create_queue("more", index=True)
     put(jobs, "a", "b", "c")
@@ -315,14 +307,13 @@ def test_what_has_to_stay_does_not_count_as_moved(jobs: Indexed) -> None:
     spool.deliver()
     ref = spool.begin_move("jobs", "more", in_flight=False, delayed=True, count=1).ref
     spool.make_moves()
-    move = spool.find_move(ref)
-    assert move is not None
+    move = present(spool.find_move(ref))
     assert (move.moved, move.conflicts) == (1, 1)
     assert [_state(jobs, one) for one in "abc"] == ["ready", None, "ready"]
     assert_clean(jobs)
 
 
-def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
+def test_a_move_of_some_takes_the_last_messages(jobs: Indexed) -> None:
     spool = jobs.spool
     spool.create_queue("more", index=True)
     put(jobs, *"abcdef")
@@ -331,9 +322,7 @@ def test_so_many_are_moved_those_that_would_come_last(jobs: Indexed) -> None:
     assert [_state(spool.indexed("more"), one) for one in "abcdef"] == [None] * 4 + ["ready"] * 2
 
 
-def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
-    jobs: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiving_queue_is_not_deleted(jobs: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.0)
     spool = jobs.spool
     spool.create_queue("more", index=True)
@@ -347,8 +336,8 @@ def test_no_queue_is_deleted_while_a_message_comes_to_it_with_its_id(
     assert_clean(jobs)
 
 
-def test_a_message_whose_id_another_one_has_is_handed_out_and_told_of(jobs: Indexed) -> None:
-    """A shell user has brought it back from the dead letters, where it had gone with its id."""
+def test_a_message_without_a_link_is_delivered_and_reported(jobs: Indexed) -> None:
+    """A shell user moved it back from the dead letters when another message had its id."""
     spool, root = jobs.spool, jobs.spool.tree.root
     spool.configure("jobs", {"max_deliveries": 1, "dead_letter_queue": "dead"})
     [old] = put(jobs, "a", body=b"old")
@@ -359,21 +348,18 @@ def test_a_message_whose_id_another_one_has_is_handed_out_and_told_of(jobs: Inde
     report = check(root, repair=True, offline=True)
     assert [(f.kind.value, f.path) for f in report.findings] == [("no-link", f"queues/jobs/{old}")]
     assert report.repaired == []
-    assert (found := jobs.find("a")) is not None
-    assert found.id == new
-    assert {m.body for m in spool.queue("jobs").claim(9)} == {b"old", b"new"}
+    assert present(jobs.find("a")).id == new
+    assert set(claimed(jobs)) == {b"old", b"new"}
 
 
-def test_dead_letters_of_one_id_are_all_kept_and_have_no_id(jobs: Indexed) -> None:
-    """Also where their queue has an index, and when the queue from which they came has gone."""
+def test_dead_letters_of_one_id_are_all_kept_without_it(jobs: Indexed) -> None:
+    """Also if their queue has an index, and after their origin was deleted."""
     spool = jobs.spool
     spool.create_queue("dead", index=True)
     spool.configure("jobs", {"max_deliveries": 5, "dead_letter_queue": "dead"})
     for body in (b"one", b"two"):
         put(jobs, "a", body=body)
-        found = jobs.claim("a")
-        assert found is not None
-        spool.queue("jobs").bury(found.id)
+        spool.queue("jobs").bury(present(jobs.claim("a")).id)
         assert_clean(jobs)
     put(jobs, "a")
     assert_clean(jobs)
@@ -381,10 +367,10 @@ def test_dead_letters_of_one_id_are_all_kept_and_have_no_id(jobs: Indexed) -> No
     reap(spool.tree)
     assert check(spool.tree.root, offline=True).findings == []
     assert spool.indexed("dead").find("a") is None
-    assert {m.body for m in spool.queue("dead").claim(9)} == {b"one", b"two"}
+    assert set(claimed(spool.indexed("dead"))) == {b"one", b"two"}
 
 
-def test_a_dead_letter_that_comes_back_has_its_id_if_that_is_free(jobs: Indexed) -> None:
+def test_a_dead_letter_that_comes_back_has_its_id_if_it_is_free(jobs: Indexed) -> None:
     spool, root = jobs.spool, jobs.spool.tree.root
     spool.configure("jobs", {"max_deliveries": 1, "dead_letter_queue": "dead"})
     [name] = put(jobs, "a")
@@ -397,60 +383,54 @@ def test_a_dead_letter_that_comes_back_has_its_id_if_that_is_free(jobs: Indexed)
     assert_clean(jobs)
 
 
-@pytest.mark.parametrize("failed", [1, 2])
-def test_an_upsert_whose_sync_fails_leaves_one_of_the_two(jobs: Indexed, failed: int) -> None:
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_failed_upsert_leaves_the_old_or_the_new_message(jobs: Indexed, steps: int) -> None:
     put(jobs, "a", body=b"old")
     stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"new", id="a")])
-    for _ in range(1, failed):
-        told = jobs.spool.complete(stored)
-        assert told.rest is not None
-        stored = told.rest
+    for _ in range(steps):
+        stored = present(jobs.spool.complete(stored).rest)
     stored.abort()
-    found = jobs.find("a")
-    assert found is not None
-    # From the second on what it replaces has gone, so that it is shown all the same.
-    assert found.body == (b"new" if failed == 2 else b"old")
+    # After the first step the old message is gone, so that the new one is shown.
+    body = b"new" if steps else b"old"
+    assert present(jobs.find("a")).body == body
     jobs.spool.deliver()
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [found.body]
+    assert claimed(jobs) == [body]
     jobs.spool.reap()
     assert_clean(jobs)
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_nobody_takes_part_in_an_upsert_that_is_stopped(
-    jobs: Indexed, steps: int, monkeypatch: pytest.MonkeyPatch
+def test_no_process_interferes_with_a_stopped_upsert(
+    jobs: Indexed, clock: Clock, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mover starts, others put the id, an hour goes by: it ends as if nothing had been."""
+    """A mover starts, others put the id, and an hour passes."""
     monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.0)
-    root, clock = jobs.spool.tree.root, jobs.spool.context.clock
     put(jobs, "a", body=b"old")
     stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"new", id="a")])
     for _ in range(steps):
-        told = jobs.spool.complete(stored)
-        assert told.rest is not None
-        stored = told.rest
-    clock.advance(3600)  # type: ignore[attr-defined]
-    with Spool(root, sync="none", clock=clock) as other:
+        stored = present(jobs.spool.complete(stored).rest)
+    clock.advance(3600)
+    with Spool(jobs.spool.tree.root, sync="none", clock=clock) as other:
         other.deliver()
         with pytest.raises(Unavailable):
             other.indexed("jobs").upsert([NewMessage(b"other", id="a")])
         with pytest.raises(Unavailable):
             other.indexed("jobs").ensure(NewMessage(b"other", id="a"))
         other.deliver()
-        other.reap()  # what is replaced is left to the upsert
-    told = jobs.spool.complete(stored)
-    while told.rest is not None:
-        told = jobs.spool.complete(told.rest)
-    assert (found := jobs.find("a")) is not None
-    assert (found.id, found.body) == (told.names[0], b"new")
+        other.reap()  # the replaced message is left to the upsert
+    result = jobs.spool.complete(stored)
+    while result.rest is not None:
+        result = jobs.spool.complete(result.rest)
+    found = present(jobs.find("a"))
+    assert (found.id, found.body) == (result.names[0], b"new")
     jobs.spool.deliver()
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
+    assert claimed(jobs) == [b"new"]
     jobs.spool.reap()
     assert_clean(jobs)
 
 
 def _die(jobs: Indexed, act: Callable[[Spool], object]) -> None:
-    """A process does something, and ends there without a word."""
+    """Act in a process that then ends at once."""
 
     def run(root: Path) -> None:
         act(Spool(root, sync="none", delivers=False))
@@ -462,24 +442,21 @@ def _die(jobs: Indexed, act: Callable[[Spool], object]) -> None:
     process.join()
 
 
-def test_what_an_upsert_that_died_has_left_is_finished_by_who_comes(jobs: Indexed) -> None:
+def test_the_next_verb_finishes_a_dead_upsert(jobs: Indexed) -> None:
     put(jobs, "a", body=b"old")
     new = [NewMessage(b"new", id="a")]
-    # What it replaces has gone, and it is not shown.
+    # The old message is gone, and the new one is not shown.
     _die(jobs, lambda spool: spool.complete(prepare.upsert(spool.context, "jobs", new)))
     assert links(jobs) == [f"{NEXT}a", "a"]
-    assert (found := jobs.find("a")) is not None
-    assert found.body == b"new"
+    assert present(jobs.find("a")).body == b"new"
     assert links(jobs) == ["a"]
     jobs.spool.deliver()
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"new"]
+    assert claimed(jobs) == [b"new"]
     jobs.spool.reap()
     assert_clean(jobs)
 
 
-def test_what_died_before_it_replaced_a_message_does_not_come_behind_its_removal(
-    jobs: Indexed,
-) -> None:
+def test_a_removal_ends_an_upsert_that_died_before_its_replacement(jobs: Indexed) -> None:
     put(jobs, "a", body=b"old")
     _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"new", id="a")]))
     assert links(jobs) == [f"{NEXT}a", "a"]
@@ -490,9 +467,7 @@ def test_what_died_before_it_replaced_a_message_does_not_come_behind_its_removal
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_what_was_written_and_not_answered_comes_out(jobs: Indexed, by_id: bool) -> None:
-    """Those that were given an id have it; the others are put as into any queue."""
-
+def test_a_message_of_a_dead_put_is_delivered(jobs: Indexed, by_id: bool) -> None:
     def write(spool: Spool) -> object:
         messages = [NewMessage(b"x", id="a" if by_id else None, attributes={"k": "v"})]
         return (prepare.upsert if by_id else prepare.put)(spool.context, "jobs", messages)
@@ -505,7 +480,7 @@ def test_what_was_written_and_not_answered_comes_out(jobs: Indexed, by_id: bool)
     assert_clean(jobs)
 
 
-def test_a_file_that_lost_its_bytes_with_the_power_leaves_no_link(jobs: Indexed) -> None:
+def test_a_file_that_lost_its_bytes_in_a_power_cut_leaves_no_link(jobs: Indexed) -> None:
     _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"x", id="a")]))
     root = jobs.spool.tree.root
     [torn] = (root / "new").glob(".*")
@@ -517,14 +492,10 @@ def test_a_file_that_lost_its_bytes_with_the_power_leaves_no_link(jobs: Indexed)
 
 
 @pytest.mark.parametrize("verb", ["find", "claim", "remove"])
-def test_a_verb_by_id_waits_for_the_recovery_of_what_was_acknowledged(
-    jobs: Indexed, verb: str
-) -> None:
-    """It does not say that there is none while a program that starts brings it out."""
-    # Its rename was not synced when the power was cut; all before that was.
+def test_a_verb_by_id_waits_for_the_recovery_of_its_message(jobs: Indexed, verb: str) -> None:
+    # The power was cut before the rename was synced.
     _die(jobs, lambda spool: prepare.upsert(spool.context, "jobs", [NewMessage(b"x", id="a")]))
-    recovering = hold(jobs.spool.tree, {"jobs": ["a"]})
-    assert recovering is not None
+    recovering = present(hold(jobs.spool.tree, {"jobs": ["a"]}))
     answers: SimpleQueue[object] = SimpleQueue()
     asking = threading.Thread(target=lambda: answers.put(getattr(jobs, verb)("a")))
     with recovering:
@@ -536,8 +507,7 @@ def test_a_verb_by_id_waits_for_the_recovery_of_what_was_acknowledged(
     asking.join()
 
 
-def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:
-    """It does not say that a message is there which may yet be taken back."""
+def test_an_ensure_waits_for_an_unfinished_put(jobs: Indexed) -> None:
     stored = prepare.upsert(jobs.spool.context, "jobs", [NewMessage(b"x", id="a")])
     with Spool(jobs.spool.tree.root, sync="none", delivers=False) as other:
         answers: SimpleQueue[bool] = SimpleQueue()
@@ -550,13 +520,10 @@ def test_an_ensure_waits_for_the_put_that_is_under_way(jobs: Indexed) -> None:
         stored.abort()  # its sync has failed
         assert answers.get(timeout=60)
         racer.join()
-    assert (found := jobs.find("a")) is not None
-    assert found.body == b"y"
+    assert present(jobs.find("a")).body == b"y"
 
 
-def test_a_removal_that_fails_is_told_and_the_old_message_stays(
-    jobs: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upserts_fail_if_the_removal_fails(jobs: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
     [old] = put(jobs, "a", body=b"old")
     rename = Tree.rename
 
@@ -570,26 +537,24 @@ def test_a_removal_that_fails_is_told_and_the_old_message_stays(
         with pytest.raises(Unavailable):
             jobs.upsert([NewMessage(b"new", id="a")])
     jobs.spool.deliver()
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"old"]
+    assert claimed(jobs) == [b"old"]
     assert links(jobs) == ["a"]
     assert_clean(jobs)
 
 
-@pytest.mark.parametrize("taken_out", [False, True])
-def test_a_postponement_that_is_cut_off_leaves_the_message(jobs: Indexed, taken_out: bool) -> None:
+@pytest.mark.parametrize("is_claimed", [False, True])
+def test_an_aborted_postponement_leaves_the_message(jobs: Indexed, is_claimed: bool) -> None:
     put(jobs, "a", body=b"x")
-    postponing = prepare.postpone(jobs.spool.context, "jobs", "a", HOLD_S, {})
-    assert postponing is not None
-    if taken_out:
-        assert jobs.spool.queue("jobs").claim(9) == []  # nobody gets what is about to be hidden
+    postponing = present(prepare.postpone(jobs.spool.context, "jobs", "a", HOLD_S, {}))
+    if is_claimed:
+        assert claimed(jobs) == []  # a message that is about to be hidden cannot be claimed
     postponing.abort()
     jobs.spool.deliver()
-    assert [m.body for m in jobs.spool.queue("jobs").claim(9)] == [b"x"]
+    assert claimed(jobs) == [b"x"]
     assert_clean(jobs)
 
 
-def test_a_rebalance_beside_an_ensure_among_queues_hides_no_message(tmp_path: Path) -> None:
-    """Between the looks into two queues the message may not change places."""
+def test_ensure_among_queues_finds_a_message_that_moves_between_them(tmp_path: Path) -> None:
     root, n = tmp_path / "mq", 60
     with Spool(root, sync="none") as spool:
         queues = [f"t@{shard}" for shard in "abc"]
@@ -616,11 +581,10 @@ def test_a_rebalance_beside_an_ensure_among_queues_hides_no_message(tmp_path: Pa
             mover.join()
 
 
-def test_a_copied_tree_is_mended_by_fsck(tmp_path: Path, jobs: Indexed) -> None:
+def test_fsck_repairs_the_index_of_a_copied_tree(tmp_path: Path, jobs: Indexed) -> None:
     put(jobs, "a", "b")
-    jobs.spool.close()
     copy = tmp_path / "copy"
-    shutil.copytree(tmp_path / "mq", copy)  # splits what has two names
+    shutil.copytree(tmp_path / "mq", copy)  # hard links become files of their own
     with Spool(copy, sync="none") as spool:
         again = spool.indexed("jobs")
         kinds = {f.kind.value for f in check(copy, offline=True).findings}
@@ -633,7 +597,7 @@ def test_a_copied_tree_is_mended_by_fsck(tmp_path: Path, jobs: Indexed) -> None:
         assert check(copy, offline=True).findings == []
 
 
-def test_a_scan_reads_until_it_is_told_to_end(jobs: Indexed) -> None:
+def test_a_scan_ends_when_it_is_over(jobs: Indexed) -> None:
     put(jobs, "a", "b")
     put(jobs, "later", delay=HOLD_S)
     jobs.upsert([NewMessage(b"x", id="new")])
@@ -661,7 +625,7 @@ def _ensure(root: Path, process: int, ids: list[str], answers: multiprocessing.Q
     answers.put(None)
 
 
-def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> None:
+def test_only_one_of_eight_processes_that_ensure_an_id_puts_it(tmp_path: Path) -> None:
     root, ids = tmp_path / "mq", [f"id-{n}" for n in range(40)]
     with Spool(root) as spool:
         spool.create_queue("jobs", index=True)
@@ -684,58 +648,50 @@ def test_of_eight_processes_that_ensure_an_id_one_puts_it(tmp_path: Path) -> Non
     assert Counter(one for one, _ in won) == dict.fromkeys(ids, 1)
     with Spool(root) as spool:
         spool.deliver()
-        claimed = spool.queue("jobs").claim(100)
-        assert {(m.given_id, int(m.body)) for m in claimed} == set(won)
-        assert len(claimed) == len(ids)
+        messages = spool.queue("jobs").claim(100)
+        assert {(m.given_id, int(m.body)) for m in messages} == set(won)
+        assert len(messages) == len(ids)
     assert not [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
 
 
-def test_while_a_reaper_unlinks_links_no_later_message_gets_the_inode_number(
-    jobs: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would unlink that message's link, if it was stopped and another one went on."""
+def test_a_reaper_keeps_the_inode_of_a_link(jobs: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a stopped reaper would unlink the link of a later message with that inode number."""
     put(jobs, "a")
     inode = (jobs.spool.tree.root / "ids" / "jobs" / "a").stat().st_ino
     jobs.remove("a")
     kept = []
 
-    def meanwhile(*arguments: Any) -> int | None:
+    def reap_first(*arguments: Any) -> int | None:
         monkeypatch.setattr("fsmq.spool.durability.leaving.forget_links", forget_links)
-        assert reap(jobs.spool.tree) == 1  # another one
+        assert reap(jobs.spool.tree) == 1  # by another reaper
         for fd in map(int, os.listdir("/dev/fd")):
-            with suppress(OSError):  # that of the listing
+            with suppress(OSError):  # the descriptor of the listing
                 kept.append(os.fstat(fd).st_ino)
         return forget_links(*arguments)
 
-    monkeypatch.setattr("fsmq.spool.durability.leaving.forget_links", meanwhile)
+    monkeypatch.setattr("fsmq.spool.durability.leaving.forget_links", reap_first)
     assert reap(jobs.spool.tree) == 0
     assert inode in kept
 
 
-def test_what_a_stopped_process_holds_keeps_nothing_else_in_the_trash(tmp_path: Path) -> None:
-    """Its link is left to it; the reaper goes on with the rest, and comes back."""
-    root = tmp_path / "mq"
-    with Spool(root, sync="none") as spool:
-        spool.create_queue("jobs", index=True)
-        spool.create_queue("plain")
-        jobs = spool.indexed("jobs")
-        [name] = put(jobs, "a")
-        held = hold(spool.tree, {"jobs": ["a"]})  # as a process has it that is stopped
-        assert held is not None
-        with held:
-            assert jobs.remove("a") == [True]
-            spool.queue("plain").put_many([b"1", b"2", b"3"])
-            spool.queue("plain").purge()
-            reaper = Reaper(spool.tree)
-            assert reaper.run() == 3
-            assert isinstance(reaper.fault, BlockingIOError)
-            assert os.listdir(root / "remove") == [f"jobs:{name}"]
-        assert Reaper(spool.tree).run() == 1
-        assert links(jobs) == []
+def test_an_id_held_by_a_stopped_process_blocks_no_other_reaping(jobs: Indexed) -> None:
+    spool = jobs.spool
+    plain = spool.queue("plain", create=True)
+    [name] = put(jobs, "a")
+    with present(hold(spool.tree, {"jobs": ["a"]})):  # as a stopped process holds it
+        assert jobs.remove("a") == [True]
+        plain.put_many([b"1", b"2", b"3"])
+        plain.purge()
+        reaper = Reaper(spool.tree)
+        assert reaper.run() == 3
+        assert isinstance(reaper.fault, BlockingIOError)
+        assert os.listdir(spool.tree.root / "remove") == [f"jobs:{name}"]
+    assert Reaper(spool.tree).run() == 1
+    assert links(jobs) == []
 
 
-def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Path) -> None:
-    """Its message has moved; a dead upsert of the id, in the queue where it was, has to wait."""
+def test_a_message_latched_by_a_stopped_consumer_blocks_no_other_recovery(tmp_path: Path) -> None:
+    """The message has moved; a dead upsert of its id has to wait in the first queue."""
     root = tmp_path / "mq"
     with Spool(root, sync="none", delivers=False) as spool:
         for queue in ("jobs", "other"):
@@ -751,20 +707,13 @@ def test_what_a_stopped_consumer_holds_keeps_no_other_dot_name_back(tmp_path: Pa
                 all_prepared.append(prepare.put(dead.context, "plain", [message]))
         assert spool.complete(move_messages(spool.context, "jobs", "other")).moved == 1
     [moved] = (root / "queues" / "other").iterdir()
-    fd = os.open(moved, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        with Spool(root, sync="none") as again:
-            again.deliver()
-            assert again.counts("plain").ready == 5
-    finally:
-        os.close(fd)
+    with someone_holds(moved), Spool(root, sync="none") as again:
+        again.deliver()
+        assert again.counts("plain").ready == 5
 
 
-def test_a_message_that_a_move_brings_back_still_has_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The queue to which it moves is deleted just then. Its id is nobody else's meanwhile."""
+def test_a_failed_move_keeps_the_given_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its target is deleted during the move. No other message gets its id meanwhile."""
     spool = Spool(tmp_path / "mq", sync="none", delivers=False)
     spool.create_queue("jobs", index=True)
     spool.create_queue("plain")
@@ -786,6 +735,4 @@ def test_a_message_that_a_move_brings_back_still_has_its_id(
     with pytest.raises(NoSuchQueue):
         spool.queue("jobs").move_to("plain")
     assert jobs.ensure(NewMessage(b"third", id="a")) is False
-    found = jobs.find("a")
-    assert found is not None
-    assert found.body == b"first"
+    assert present(jobs.find("a")).body == b"first"

@@ -1,4 +1,4 @@
-"""Verbs that a signal's handler ends, Ctrl-C for one: nothing of theirs is in anybody's way."""
+"""Verbs that a signal handler ends, as Ctrl-C does: they leave nothing that blocks others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Interrupted(BaseException):
 
 
 def interrupted(at: int, spool: Spool, verb: Callable[[Spool], Prepared[Any]]) -> bool:
-    """Begin a verb that is ended at its call of a number; False if it makes fewer."""
+    """Begin a verb that is ended at its call of this number; False if it makes fewer calls."""
 
     def stop(name: str, arguments: tuple[Any, ...]) -> None:
         raise Interrupted
@@ -67,10 +67,10 @@ def publish_in_order(spool: Spool) -> Prepared[Any]:
 
 
 @pytest.mark.parametrize("verb", [put_own, put, publish, publish_in_order])
-def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
+def test_a_verb_interrupted_at_any_call_before_its_sync_leaves_nothing(
     tmp_path: Path, verb: Callable[[Spool], Prepared[Any]]
 ) -> None:
-    at, goes_on = -1, True
+    at, was_interrupted = -1, True
     with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
         for name in ("jobs", "more"):
             spool.create_queue(name)
@@ -78,18 +78,17 @@ def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
             spool.create_queue("ordered", fifo=True)
         for name in spool.queues():
             spool.topic("news", create=True).subscribe(name)
-        while goes_on:
+        while was_interrupted:
             at += 1
-            goes_on = interrupted(at, spool, verb)
-            if at % 4 == 0:  # a mover finds what it has left
+            was_interrupted = interrupted(at, spool, verb)
+            if at % 4 == 0:  # a mover may find its files first
                 other.deliver()
-            who = other if at % 2 else spool
             for name in spool.queues():
-                queue = who.queue(name)
+                queue = (other if at % 2 else spool).queue(name)
                 if name == "ordered":
                     queue.put("once", group="g")
                 for own in () if name == "ordered" else ("one", "two"):
-                    with suppress(DuplicateMessage):  # it was shown, whole
+                    with suppress(DuplicateMessage):  # the message was shown
                         queue.put("once", id=own)
                 found = queue.claim(9)
                 own_ids = [message.id for message in found if message.id in ("one", "two")]
@@ -101,14 +100,14 @@ def test_a_verb_that_is_interrupted_anywhere_before_its_sync_leaves_nothing(
     assert at > 5
 
 
-def lost(function: Callable[..., Any], event: str, verb: Callable[[], object]) -> None:
-    """A verb that is ended where a function begins ("call") or has just ended ("return"), or where
-    it has just left a lock of threads ("c_return")."""
+def interrupt_at(function: Callable[..., Any], event: str, verb: Callable[[], object]) -> None:
+    """End a verb where a function begins ("call") or has just ended ("return"), or where it has
+    just left a lock of threads ("c_return")."""
     code = function.__code__
 
-    def stop(frame: FrameType, what: str, called: Any) -> None:
-        is_exit = what != "c_return" or called.__name__ == "__exit__"
-        if what == event and frame.f_code is code and is_exit:
+    def stop(frame: FrameType, kind: str, called: Any) -> None:
+        is_exit = kind != "c_return" or called.__name__ == "__exit__"
+        if kind == event and frame.f_code is code and is_exit:
             sys.setprofile(None)
             raise Interrupted
 
@@ -157,10 +156,10 @@ VERBS: dict[str, Callable[[Spool], object]] = {
         ("log", group_commit.GroupCommit._lead),
     ],
 )
-def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
+def test_a_lock_ends_with_an_interrupted_verb(
     tmp_path: Path, name: str, function: Callable[..., Any], event: str
 ) -> None:
-    """Between a lock and the ``try`` behind it, say, or where what ends the lock begins."""
+    """For example between the lock and the ``try`` after it, or where its release begins."""
     with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
         for queue in ("jobs", "limited"):
             spool.create_queue(queue)
@@ -172,7 +171,7 @@ def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
             spool.queue("ordered").put("1", group=group)
         verb = VERBS[name]
         verb(spool)
-        lost(function, event, lambda: verb(spool))
+        interrupt_at(function, event, lambda: verb(spool))
         verb(other)
         verb(spool)
 
@@ -182,14 +181,14 @@ def test_a_lock_ends_with_the_verb_that_was_interrupted_beside_it(
     "function",
     [context.complete, PutNumbers.take, PutNumbers.end, Staging.write_all, Staging.publish],
 )
-def test_a_number_ends_with_the_put_that_was_interrupted(
+def test_a_number_ends_with_an_interrupted_put(
     tmp_path: Path, function: Callable[..., Any], event: str
 ) -> None:
-    """While the program lives: a mover finishes what was written, or removes it."""
+    """A mover finishes or removes what was written while the program lives."""
     with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
         jobs = spool.queue("jobs", create=True)
         jobs.put("first")
-        lost(function, event, lambda: jobs.put("lost"))
+        interrupt_at(function, event, lambda: jobs.put("lost"))
         other.deliver()
         assert os.listdir(tmp_path / "new") == []
         jobs.put("last")
@@ -212,13 +211,13 @@ def test_a_latch_ends_with_its_object(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+def test_an_interrupted_publish_blocks_no_other(tmp_path: Path) -> None:
     with Spool(tmp_path, sync="none") as spool:
         VERBS["log"](spool)
-        lost(group_commit.GroupCommit._join, "c_return", lambda: VERBS["log"](spool))
+        interrupt_at(group_commit.GroupCommit._join, "c_return", lambda: VERBS["log"](spool))
         other = threading.Thread(target=VERBS["log"], args=(spool,), daemon=True)
         other.start()
-        other.join(10)  # it waited for ever
+        other.join(10)
         assert not other.is_alive()
 
 
@@ -226,7 +225,7 @@ def test_a_publish_that_was_interrupted_keeps_no_other_one_waiting(tmp_path: Pat
     ("function", "event"),
     [(Events.read, "return"), (Ready._apply, "call"), (GroupQueue.on_event, "call")],
 )
-def test_what_was_read_by_who_was_interrupted_is_not_forgotten(
+def test_events_read_by_an_interrupted_claim_are_not_lost(
     tmp_path: Path, function: Callable[..., Any], event: str
 ) -> None:
     with (
@@ -239,19 +238,17 @@ def test_what_was_read_by_who_was_interrupted_is_not_forgotten(
         theirs.claim()[0].ack()
         assert theirs.claim() == []
         ordered.put(b"1", group="a")
-        lost(function, event, theirs.claim)
+        interrupt_at(function, event, theirs.claim)
         ordered.put(b"2", group="a")
         assert [message.body for message in theirs.claim(9)] == [b"1"]
 
 
-def test_a_listing_of_what_events_did_not_tell_that_was_interrupted_is_made_up_for(
-    tmp_path: Path,
-) -> None:
+def test_an_interrupted_listing_after_lost_events_is_repeated(tmp_path: Path) -> None:
     with Spool(tmp_path, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         jobs.put(b"first")
         jobs.claim()[0].ack()
         make_noise(tmp_path / "queues" / "jobs")
         (tmp_path / "queues" / "jobs" / "late").write_bytes(b"x")
-        lost(Ready.rescan, "call", jobs.claim)
+        interrupt_at(Ready.rescan, "call", jobs.claim)
         assert [message.id for message in jobs.claim(5)] == ["late"]

@@ -1,4 +1,4 @@
-"""The lifecycle journal: what it tells, and that nothing of it stands in a message's way."""
+"""The lifecycle journal: its events and segments, and that its faults block no message."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ def events_in(root: Path) -> list[dict[str, Any]]:
     for segment in sorted((root / "journal").glob("[!.]*.jsonl")):
         lines += [json.loads(line) for line in segment.read_text().splitlines()]
     return lines
+
+
+def names_in(root: Path) -> list[str]:
+    return [event["event"] for event in events_in(root)]
 
 
 @pytest.fixture
@@ -78,22 +82,22 @@ def test_each_step_of_a_message_is_noted(root: Path) -> None:
     assert by_event["buried"]["deliveries"] == 2
 
 
-def test_a_program_that_follows_others_notes_its_steps_where_they_do(root: Path) -> None:
+def test_a_program_that_follows_others_writes_a_journal_if_they_do(root: Path) -> None:
     with Spool(root, sync="none", journal=None) as alone:
         alone.queue("jobs", create=True).put(b"1")
     assert events_in(root) == []
-    # One has begun here, and nothing has happened yet.
+    # Another program writes a journal, which is empty yet.
     with Spool(root, sync="none", journal=True) as spool:
         reports = Reports(spool.tree, "a", "mq")
         spool.context.journal.measure_lag()
         reports.write(spool.context.metrics)
         with Spool(root, sync="none", journal=None) as following:
             following.queue("jobs").put(b"2")
-        assert [e["event"] for e in events_in(root)] == ["accepted", "delivered"]
+        assert names_in(root) == ["accepted", "delivered"]
         reports.leave()
     with Spool(root, sync="none", journal=None) as following:
         following.queue("jobs").put(b"3")
-    assert [e["event"] for e in events_in(root)] == ["accepted", "delivered"] * 2
+    assert names_in(root) == ["accepted", "delivered"] * 2
 
 
 def test_timers_and_expiry_are_noted(root: Path) -> None:
@@ -108,17 +112,12 @@ def test_timers_and_expiry_are_noted(root: Path) -> None:
         now[0] += 10**9
         assert jobs.claim() == []
     events = [(e["event"], e["at"]) for e in events_in(root) if e["id"] == back]
-    assert [event for event, _ in events] == [
-        "accepted",
-        "delivered",
-        "claimed",
-        "redelivered",
-        "expired",
-    ]
+    names = [event for event, _ in events]
+    assert names == ["accepted", "delivered", "claimed", "redelivered", "expired"]
     assert events[0][1] == 1_800_000_000_000
 
 
-def test_the_lag_is_the_age_of_what_no_reader_can_see(tree: Tree) -> None:
+def test_the_lag_is_the_age_of_the_oldest_hidden_event(tree: Tree) -> None:
     metrics, now = Metrics(), [1_800_000_000.0]
     journal = Journal(tree, metrics, host="a", program="test", segment_s=3600, clock=lambda: now[0])
 
@@ -129,7 +128,7 @@ def test_the_lag_is_the_age_of_what_no_reader_can_see(tree: Tree) -> None:
     assert lag() == 0
     journal.note("accepted", "jobs", "first")
     now[0] += 2
-    assert lag() == 2  # whether it waits or stands in an open segment
+    assert lag() == 2  # whether the event waits or is in an open segment
     eventually(lambda: metrics.value(("journal",)) == 1)
     journal.note("accepted", "jobs", "second")
     now[0] += 5
@@ -141,13 +140,13 @@ def test_the_lag_is_the_age_of_what_no_reader_can_see(tree: Tree) -> None:
 
 
 def steps(root: Path, message_id: str) -> list[dict[str, Any]]:
-    """What was noted of a message, without what every step has."""
+    """The events of a message, without the members that every event has."""
     common = ("v", "at", "host", "via", "id")
     found = [e for e in events_in(root) if e["id"] == message_id and e["event"] != "reaped"]
     return [{k: v for k, v in e.items() if k not in common} for e in found]
 
 
-def test_a_message_that_changes_its_queue_leaves_a_trace_in_both(root: Path) -> None:
+def test_a_move_and_a_burial_are_noted_with_both_queues(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         jobs, _, third = (spool.queue(name, create=True) for name in ("jobs", "second", "third"))
         jobs.configure(max_deliveries=1, dead_letter_queue="dead")
@@ -164,16 +163,11 @@ def test_a_message_that_changes_its_queue_leaves_a_trace_in_both(root: Path) -> 
         {"event": "moved", "queue": "second", "from": "jobs"},
         {"event": "moved", "queue": "third", "from": "second"},
     ]
-    assert steps(root, dies)[-1] == {
-        "event": "buried",
-        "queue": "jobs",
-        "size": 6,
-        "deliveries": 1,
-        "to": "dead",
-    }
+    buried = {"event": "buried", "queue": "jobs", "size": 6, "deliveries": 1, "to": "dead"}
+    assert steps(root, dies)[-1] == buried
 
 
-def test_what_a_dedup_queue_shows_is_noted_under_both_ids(root: Path) -> None:
+def test_a_message_of_a_dedup_queue_is_noted_under_both_ids(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         spool.create_queue(dedup.write_side("changes"))
         spool.create_queue(dedup.read_side("changes"))
@@ -200,17 +194,17 @@ def test_what_a_dedup_queue_shows_is_noted_under_both_ids(root: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("how", ["purge", "delete"])
-def test_what_is_thrown_away_is_not_noted_as_removed(root: Path, how: str) -> None:
+@pytest.mark.parametrize("verb", ["purge", "delete"])
+def test_purged_messages_are_not_noted_as_removed(root: Path, verb: str) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         jobs = spool.queue("jobs", create=True)
         hidden = jobs.put(b"worked on")
         jobs.claim(wait=5, visibility=60)
-        getattr(jobs, how)()
+        getattr(jobs, verb)()
     assert [s["event"] for s in steps(root, hidden)][-1] == "purged"
 
 
-def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
+def test_an_unseen_release_is_noted(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         jobs = spool.queue("jobs", create=True)
         unseen = jobs.put(b"x")
@@ -219,7 +213,7 @@ def test_what_reached_no_one_is_noted_as_given_back(root: Path) -> None:
     assert [s["event"] for s in steps(root, unseen)][-2:] == ["claimed", "released"]
 
 
-def test_any_name_makes_a_line_that_is_json(root: Path) -> None:
+def test_any_name_makes_a_line_of_json(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         jobs = spool.queue("jobs", create=True)
         name = 'a "quote"\n\\ é'
@@ -228,7 +222,7 @@ def test_any_name_makes_a_line_that_is_json(root: Path) -> None:
     assert {e["id"] for e in events_in(root)} == {name}
 
 
-def test_readers_meet_whole_segments_only(root: Path, tree: Tree) -> None:
+def test_readers_see_only_whole_segments(root: Path, tree: Tree) -> None:
     journal = Journal(tree, Metrics(), host="a", program="test", segment_s=0.05)
     token = via.set("native")
     journal.note("accepted", "jobs", "1")
@@ -260,7 +254,7 @@ signal.pause()
 """
 
 
-def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, tree: Tree) -> None:
+def test_only_segments_of_dead_writers_are_closed(root: Path, tree: Tree) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", _WRITER, str(root)], cwd=HOME, stdout=subprocess.PIPE, text=True
     )
@@ -279,10 +273,10 @@ def test_a_dead_writers_segment_is_closed_and_a_living_ones_is_not(root: Path, t
         writer.wait()
         writer.stdout.close()
     assert close_abandoned(tree) == 1
-    assert [e["event"] for e in events_in(root)] == ["accepted"]
+    assert names_in(root) == ["accepted"]
 
 
-def test_so_is_that_of_a_writer_whose_child_lives(root: Path, tree: Tree) -> None:
+def test_a_dead_writers_segment_is_closed_though_its_child_lives(root: Path, tree: Tree) -> None:
     parent = os.fork()
     if parent == 0:
         journal = Journal(tree, Metrics(), host="one", program="mq")
@@ -296,10 +290,10 @@ def test_so_is_that_of_a_writer_whose_child_lives(root: Path, tree: Tree) -> Non
         assert close_abandoned(tree) == 1
     finally:
         os.kill(int((root / "child").read_text()), signal.SIGKILL)
-    assert [e["event"] for e in events_in(root)] == ["accepted"]
+    assert names_in(root) == ["accepted"]
 
 
-def test_a_child_notes_nothing_that_its_parent_writes(root: Path, tree: Tree) -> None:
+def test_a_forked_child_writes_no_event_of_its_parent(root: Path, tree: Tree) -> None:
     journal = Journal(tree, Metrics(), host="one", program="mq")
     journal.note("accepted", "jobs", "1")
     journal.flush()
@@ -314,9 +308,7 @@ def test_a_child_notes_nothing_that_its_parent_writes(root: Path, tree: Tree) ->
     assert len(list((root / "journal").iterdir())) == 1
 
 
-def test_what_is_no_segment_keeps_none_from_being_closed_and_unlinked(
-    root: Path, tree: Tree
-) -> None:
+def test_folders_in_place_of_segments_block_no_other_segment(root: Path, tree: Tree) -> None:
     folder = root / "journal"
     for n in range(9):
         for prefix in (".1700000000000-open", "1700000000000-closed"):
@@ -329,12 +321,12 @@ def test_what_is_no_segment_keeps_none_from_being_closed_and_unlinked(
     assert [path.name for path in folder.iterdir() if path.is_file()] == []
 
 
-def test_a_full_disk_costs_lines_and_no_message(tmp_path: Path, mount: Mount) -> None:  # noqa: F811
+def test_a_full_disk_drops_events_and_blocks_no_message(tmp_path: Path, mount: Mount) -> None:  # noqa: F811
     small = mount(tmp_path / "small", "size=256k")
     with Spool(small / "mq", sync="none", journal=True) as spool:
         jobs = spool.queue("jobs", create=True)
         fill(small / "filler")
-        (small / "mq" / "new" / "jobs:free").touch()  # a name needs no block here
+        (small / "mq" / "new" / "jobs:free").touch()  # an empty file needs no block here
         assert eventually(lambda: jobs.claim())[0].id == "free"
         eventually(lambda: spool.context.metrics.value(("journal_dropped",)))
         assert jobs.remove("free") == 1
@@ -348,12 +340,12 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> None:
+def test_old_segments_are_removed_and_the_oldest_of_too_many(root: Path, tree: Tree) -> None:
     folder = root / "journal"
     for n in range(5):
         (folder / f"{1_800_000_000_000 + n * 1000}-a-1-{n}.jsonl").write_bytes(b"x" * 100)
     (folder / ".1700000000000-a-1-9.jsonl").write_bytes(b"x")
-    (folder / "notes.txt").write_bytes(b"someone's own")
+    (folder / "notes.txt").write_bytes(b"of a user")
     assert expire(tree, 3600, 10**6, 1_800_000_010) == 0
     assert expire(tree, 8.5, 10**6, 1_800_000_010) == 2
     assert expire(tree, 3600, 250, 1_800_000_010) == 1
@@ -365,12 +357,12 @@ def test_old_segments_go_and_the_oldest_of_too_many(root: Path, tree: Tree) -> N
     ]
 
 
-def test_who_asks_whether_programs_live_leaves_no_trace(root: Path) -> None:
+def test_a_check_for_living_programs_is_not_noted(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         spool.queue("jobs", create=True).put(b"x")
         asked = threading.Thread(target=find_alive, args=(spool.tree, 30.0))
         asked.start()
-        # As mover and reaper do, which is what it waits for.
+        # It waits for the work of a mover and a reaper.
         eventually(lambda: (spool.deliver(), spool.reap(), not asked.is_alive())[-1])
         asked.join()
     assert {event["queue"] for event in events_in(root)} == {"jobs"}
