@@ -1,4 +1,4 @@
-"""Lag and survey: what waits, where, and for how long."""
+"""Lag and survey: how many messages wait, where, and for how long."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import pytest
 from fsmq.spool import Counts, NewMessage, Spool
 from fsmq.spool.layout.names import facts
 from fsmq.spool.views.counts import measure_lag
+from tests.spool.helpers import back_to_new
 
 LATER_S = 100.0
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
-    """A spool that nobody serves."""
+    """A spool without a mover."""
     with Spool(tmp_path / "mq", sync="none", delivers=False) as opened:
         opened.queue("jobs", create=True)
         yield opened
 
 
-def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
+def test_undelivered_and_late_messages_have_an_age(spool: Spool) -> None:
     with Spool(spool.tree.root, sync="none") as delivering:
         jobs = delivering.queue("jobs", create=True)
         jobs.put_many([b"claimed", NewMessage(b"held", delay=2 * LATER_S)])
@@ -35,8 +36,7 @@ def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
     new = spool.queue("jobs").put(b"new")
     put_ms = facts(new).created_ms
     assert put_ms is not None
-    root = spool.tree.root
-    (root / "queues" / "jobs" / new).rename(root / "new" / f"jobs:{new}")
+    back_to_new(spool.tree.root, only=new)
     (spool.tree.root / "new" / "nowhere:a").touch()
     later = put_ms / 1000 + LATER_S
     spool.context.clock = lambda: later
@@ -46,7 +46,7 @@ def test_what_waits_for_a_mover_has_an_age(spool: Spool) -> None:
     assert (lag.undeliverable, lag.redelivered, lag.removed) == ({"nowhere": 1}, {"jobs": 1}, 0)
 
 
-def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
+def test_a_survey_and_counts_agree(spool: Spool) -> None:
     begun = time.time()
     with Spool(spool.tree.root, sync="none") as delivering:
         jobs = delivering.queue("jobs", create=True)
@@ -55,8 +55,7 @@ def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
         delivering.queue("other", create=True).put(b"x")
         jobs.claim(count=2)
         last = jobs.put(b"last")
-    root = spool.tree.root
-    (root / "queues" / "jobs" / last).rename(root / "new" / f"jobs:{last}")
+    back_to_new(spool.tree.root, only=last)
     found = spool.survey()
     assert list(found) == ["jobs", "other"]
     assert found["jobs"].counts == Counts(new=1, ready=2, in_flight=2, delayed=1)
@@ -66,7 +65,7 @@ def test_a_survey_counts_as_a_count_does(spool: Spool) -> None:
     assert spool.survey("other")["other"].counts == spool.counts("other")
 
 
-def test_the_oldest_is_found_behind_priorities_and_plain_names(spool: Spool) -> None:
+def test_the_oldest_message_may_have_a_priority_or_follow_plain_names(spool: Spool) -> None:
     assert spool.survey("jobs")["jobs"].oldest is None
     queue = spool.tree.root / "queues" / "jobs"
     (queue / "a-plain-name").touch()

@@ -1,4 +1,4 @@
-"""Small files that programs which died have left: a mover removes them, and nothing else."""
+"""Movers remove locks and drafts that dead processes left, and no other files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.records import peers
-from tests.harness.calls import Trap
-from tests.harness.calls import seen as watched
+from tests.harness.calls import Trap, seen
 from tests.spool.helpers import Clock
 
 SHARED = (".orders.claims", ".orders.limits", ".orders.sends")
 
 
-def dies(verb: Callable[[], object], root: Path, name: str) -> None:
-    """A program does something, and is killed where a file gets the name that is meant."""
+def kill_at_rename(verb: Callable[[], object], name: str) -> None:
+    """Run a verb in a child that dies before it renames a file to this name."""
     if (child := os.fork()) == 0:
         rename = os.rename
 
@@ -54,27 +53,32 @@ def config(root: Path) -> list[str]:
     return sorted(os.listdir(root / "config"))
 
 
-def test_what_was_held_when_its_queue_went_goes_later(spool: Spool, root: Path) -> None:
+def test_files_that_were_locked_when_their_queue_was_deleted_are_removed_later(
+    spool: Spool, root: Path
+) -> None:
     spool.create_queue("orders", fifo=True)
     held = [hold(spool, name) for name in SHARED[:2]]
     spool.delete_queue("orders")
     assert config(root) == sorted(SHARED[:2])
     assert remove_left_files(spool.tree) == 0
     for one in held:
-        one.unlock()  # as by a program that was stopped, and is killed now
+        one.unlock()
     found = check(spool.tree, offline=True, pause=0).findings
     assert sorted(one.path for one in found) == [f"config/{name}" for name in SHARED[:2]]
     assert remove_left_files(spool.tree) == 2
     assert config(root) == []
 
 
-def test_fsck_removes_it_too(spool: Spool, root: Path) -> None:
+def test_fsck_and_movers_remove_them(spool: Spool, root: Path) -> None:
     hold(spool, SHARED[0]).unlock()
     assert len(check(spool.tree, repair=True, offline=True, pause=0).repaired) == 1
     assert config(root) == []
+    hold(spool, SHARED[0]).unlock()
+    spool.deliver()
+    assert config(root) == []
 
 
-def test_what_is_shared_of_a_queue_that_is_there_stays(spool: Spool, root: Path) -> None:
+def test_the_shared_files_of_an_existing_queue_stay(spool: Spool, root: Path) -> None:
     spool.create_queue("orders", fifo=True)
     spool.queue("orders").put("x", group="g")
     spool.queue("orders").claim()
@@ -84,7 +88,7 @@ def test_what_is_shared_of_a_queue_that_is_there_stays(spool: Spool, root: Path)
 
 
 @pytest.mark.parametrize("name", [".jobs.lock", "._topic:news.lock", "._log:users.lock"])
-def test_a_lock_whose_holder_died_goes(spool: Spool, root: Path, name: str) -> None:
+def test_a_lock_whose_holder_died_is_removed(spool: Spool, root: Path, name: str) -> None:
     held = hold(spool, name)
     assert remove_left_files(spool.tree) == 0
     held.unlock()
@@ -94,8 +98,10 @@ def test_a_lock_whose_holder_died_goes(spool: Spool, root: Path, name: str) -> N
 
 @pytest.mark.parametrize("call", ["mkdir", "fsync", "rename"])
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_mover_removes_what_a_creation_has_left(root: Path, call: str, is_killed: bool) -> None:
-    """Whoever failed was told so, and need not try that name again."""
+def test_a_mover_removes_the_files_of_a_failed_creation(
+    root: Path, call: str, is_killed: bool
+) -> None:
+    """The client got an error and need not retry the name."""
 
     def create(spool: Spool) -> None:
         spool.create_queue("tmp", index=True)
@@ -109,12 +115,12 @@ def test_a_mover_removes_what_a_creation_has_left(root: Path, call: str, is_kill
     with Spool(root, sync="none") as spool:
         if is_killed:
             if (child := os.fork()) == 0:
-                with watched(fail):
+                with seen(fail):
                     create(spool)
                 os._exit(0)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
         else:
-            with watched(fail), pytest.raises(Unavailable):
+            with seen(fail), pytest.raises(Unavailable):
                 create(spool)
     with Spool(root, sync="none") as spool:
         spool.deliver()
@@ -123,7 +129,7 @@ def test_a_mover_removes_what_a_creation_has_left(root: Path, call: str, is_kill
         assert [name for name in os.listdir(root / "ids") if name[0] != "."] == []
 
 
-def test_a_mover_goes_on_with_a_deletion(spool: Spool, root: Path) -> None:
+def test_a_mover_completes_a_deletion(spool: Spool, root: Path) -> None:
     spool.create_queue("tmp", index=True)
     spool.indexed("tmp").upsert([NewMessage(b"x", id="1")])
 
@@ -131,7 +137,7 @@ def test_a_mover_goes_on_with_a_deletion(spool: Spool, root: Path) -> None:
         if name == "_rename2" and arguments[2].startswith("remove/.ids"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with watched(fail), pytest.raises(Unavailable):
+    with seen(fail), pytest.raises(Unavailable):
         spool.delete_queue("tmp")
     with Spool(root, sync="none") as other:
         other.deliver()
@@ -140,9 +146,7 @@ def test_a_mover_goes_on_with_a_deletion(spool: Spool, root: Path) -> None:
     assert [name for name in os.listdir(root / "ids") if name[0] != "."] == []
 
 
-def test_settings_that_somebody_wrote_for_a_queue_that_is_to_come_stay(
-    spool: Spool, root: Path
-) -> None:
+def test_settings_of_a_queue_that_does_not_exist_yet_stay(spool: Spool, root: Path) -> None:
     (root / "config" / "later.json").write_text("{}")
     spool.deliver()
     with Spool(root, sync="none") as other:
@@ -150,10 +154,10 @@ def test_settings_that_somebody_wrote_for_a_queue_that_is_to_come_stay(
     assert config(root) == ["later.json"]
 
 
-def test_a_draft_of_a_program_that_died_goes_when_it_is_old(
+def test_an_old_draft_of_a_dead_process_is_removed(
     jobs: Queue, spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dies(lambda: jobs.configure(visibility_timeout=9), root, "jobs.json")
+    kill_at_rename(lambda: jobs.configure(visibility_timeout=9), "jobs.json")
     draft, locked = config(root)
     assert (draft[-4:], locked) == (".tmp", ".jobs.lock")
     assert remove_left_files(spool.tree) == 1  # the lock
@@ -165,7 +169,7 @@ def test_a_draft_of_a_program_that_died_goes_when_it_is_old(
     assert remove_left_files(spool.tree) == 2
 
 
-def test_so_do_those_of_moves_and_logs(
+def test_old_drafts_of_moves_and_logs_are_removed(
     jobs: Queue, spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = spool.log("users", create=True)
@@ -175,10 +179,10 @@ def test_so_do_those_of_moves_and_logs(
         with Spool(root, sync="none") as other:
             publish_once(other.log("users"), "loader", 1, [LogEntry(b"x")])
 
-    dies(lambda: spool.begin_move("jobs", "jobs2"), root, ".json")
-    dies(lambda: log.configure(retain_for=77), root, "log.json")
-    dies(lambda: channel.configure(max_deliveries=7), root, "channel.json")
-    dies(publish, root, "loader.json")
+    kill_at_rename(lambda: spool.begin_move("jobs", "jobs2"), ".json")
+    kill_at_rename(lambda: log.configure(retain_for=77), "log.json")
+    kill_at_rename(lambda: channel.configure(max_deliveries=7), "channel.json")
+    kill_at_rename(publish, "loader.json")
     folders = ("moves", "logs/users", "logs/users/channels/mailer", "logs/users/writers")
     assert all(drafts(root / folder) for folder in folders)
     remove_left_files(spool.tree)
@@ -196,8 +200,8 @@ def drafts(folder: Path) -> list[str]:
 def test_a_draft_is_young_for_a_host_whose_clock_is_ahead(
     jobs: Queue, spool: Spool, root: Path, clock: Clock
 ) -> None:
-    """Who writes it lives: its change would be answered with 503."""
-    dies(lambda: jobs.configure(visibility_timeout=9), root, "jobs.json")
+    """Its writer may be alive; its change would fail with 503."""
+    kill_at_rename(lambda: jobs.configure(visibility_timeout=9), "jobs.json")
     draft = config(root)[0]
     (root / "logs" / f".{uuid7()}").mkdir()
     clock.advance(7200)
@@ -207,14 +211,7 @@ def test_a_draft_is_young_for_a_host_whose_clock_is_ahead(
     assert len(os.listdir(root / "logs")) == 1
 
 
-def test_a_mover_does_it(root: Path) -> None:
-    with Spool(root, sync="none") as spool:
-        hold(spool, SHARED[0]).unlock()
-        spool.deliver()
-        assert config(root) == []
-
-
-def test_zones_that_have_no_consumer_any_more_are_forgotten(
+def test_zones_without_consumers_are_forgotten(
     spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peers.beat_zone(spool.tree, "east")
@@ -241,7 +238,7 @@ def test_zones_with_a_consumer_are_limited(
     assert os.listdir(root / "peers") == [".zone@d"]
 
 
-def test_who_subscribes_with_a_draft_that_was_removed_is_not_told_that_the_topic_is_gone(
+def test_a_subscriber_whose_draft_was_removed_may_retry(
     spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(left_files, "_OLD_S", -1.0)
@@ -252,7 +249,7 @@ def test_who_subscribes_with_a_draft_that_was_removed_is_not_told_that_the_topic
         with Spool(root, sync="none") as other:
             remove_left_files(other.tree)
 
-    with watched(Trap("rename", sweep)), pytest.raises(Unavailable):
+    with seen(Trap("rename", sweep)), pytest.raises(Unavailable):
         topic.subscribe("jobs")
     topic.subscribe("jobs")
     assert list(topic.subscriptions()) == ["jobs"]

@@ -1,4 +1,4 @@
-"""The life of a message is found in the journal, wherever its steps stand."""
+"""The life of a message, read from the segments of the journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def uuid7(ms: int) -> str:
 
 
 class Book:
-    """A journal that a test writes."""
+    """A journal written by a test."""
 
     def __init__(self, root: Path) -> None:
         self.spool = Spool(root, delivers=False)
@@ -38,7 +38,7 @@ class Book:
         self._number = 0
 
     def segment(self, begun: float, *steps: dict[str, Any], host: str = "a", end: str = "") -> None:
-        """One segment that was begun some seconds after now; ``end``: it is still written."""
+        """A segment begun some seconds after now. end: an incomplete line of an open segment."""
         self._number += 1
         name = f"{int(NOW_MS + begun * 1000):013}-{host}-1-{self._number}.jsonl"
         lines = [json.dumps({"v": 1, **step}, separators=(",", ":")) + "\n" for step in steps]
@@ -51,7 +51,7 @@ class Book:
         return [(step.queue, step.event) for step in found.steps]
 
     def in_portions(self, message_id: str) -> list[list[str]]:
-        """The events of each reader that has no time left at once, until there are no more."""
+        """The events that each call returns when its time budget is zero."""
         portions, after = [], ""
         while after or not portions:
             found = self.spool.queue("jobs").life(message_id, after=after, budget=0)
@@ -63,13 +63,8 @@ class Book:
 def step(
     at: float, event: str, message_id: str, queue: str = "jobs", **more: Any
 ) -> dict[str, Any]:
-    return {
-        "at": NOW_MS + round(at * 1000),
-        "event": event,
-        "queue": queue,
-        "id": message_id,
-        **more,
-    }
+    at_ms = NOW_MS + round(at * 1000)
+    return {"at": at_ms, "event": event, "queue": queue, "id": message_id, **more}
 
 
 @pytest.fixture
@@ -100,17 +95,8 @@ def test_every_step_of_a_real_message_is_found(root: Path) -> None:
         spool.context.journal.flush()  # its segment is still open
         life = jobs.life(message_id)
         assert life.next is None
-        assert [step.event for step in life.steps] == [
-            "accepted",
-            "delivered",
-            "claimed",
-            "released",
-            "claimed",
-            "buried",
-            "moved",
-            "claimed",
-            "removed",
-        ]
+        events = "accepted delivered claimed released claimed buried moved claimed removed"
+        assert [step.event for step in life.steps] == events.split()
         claimed = life.steps[2]
         assert (claimed.deliveries, claimed.via) == (1, "library")
         assert claimed.claim == pytest.approx(9, abs=1)
@@ -120,7 +106,7 @@ def test_every_step_of_a_real_message_is_found(root: Path) -> None:
         assert jobs.life("unknown").steps == []
 
 
-def test_steps_come_in_their_order_though_segments_overlap(book: Book, message_id: str) -> None:
+def test_steps_of_overlapping_segments_are_in_order(book: Book, message_id: str) -> None:
     book.segment(-8, step(0, "accepted", message_id), step(1.5, "claimed", message_id))
     book.segment(-5, step(0.5, "delivered", message_id), host="b")
     book.segment(1, step(3, "removed", message_id), host="b")
@@ -130,24 +116,24 @@ def test_steps_come_in_their_order_though_segments_overlap(book: Book, message_i
     assert [s.event for s in steps] == ["accepted", "delivered", "claimed", "removed", "reaped"]
 
 
-def test_what_came_before_it_is_not_read(book: Book, message_id: str) -> None:
+def test_segments_older_than_the_message_are_not_read(book: Book, message_id: str) -> None:
     book.segment(-1000, step(0, "accepted", message_id))
     book.segment(0, step(0, "delivered", message_id))
     assert book.life(message_id) == [("jobs", "delivered")]
 
 
-def test_an_id_whose_time_is_another_is_found_all_the_same(book: Book) -> None:
+def test_an_id_with_a_wrong_time_or_none_is_found(book: Book) -> None:
     future = uuid7(ms=NOW_MS + 9_000_000)
     for name in ("plain", future):
         book.segment(0, step(0, "accepted", name))
         assert book.life(name) == [("jobs", "accepted")]
 
 
-def test_a_move_that_gave_another_id_is_followed_both_ways(book: Book, message_id: str) -> None:
+def test_a_move_that_changed_the_id_is_followed_both_ways(book: Book, message_id: str) -> None:
     later = uuid7(ms=NOW_MS + 600_000)
     moved = step(600, "moved", later, "there", **{"from": "jobs", "was": message_id})
     book.segment(0, step(0, "accepted", message_id))
-    # In segments that were begun before the one that tells of the move.
+    # In segments that were begun before the segment with the move.
     book.segment(595, step(601, "claimed", later, "there"), host="b")
     book.segment(598, moved)
     book.segment(605, step(606, "removed", later, "there"))
@@ -156,7 +142,7 @@ def test_a_move_that_gave_another_id_is_followed_both_ways(book: Book, message_i
     assert book.life(later, "there") == whole
 
 
-def test_two_messages_with_one_id_are_two(book: Book) -> None:
+def test_messages_with_the_same_id_in_two_queues_have_two_lives(book: Book) -> None:
     book.segment(
         0,
         step(0, "accepted", "order-1"),
@@ -170,7 +156,7 @@ def test_two_messages_with_one_id_are_two(book: Book) -> None:
     assert book.life("order-1", "dead") == book.life("order-1")
 
 
-def test_it_goes_on_where_its_time_was_over(book: Book, message_id: str) -> None:
+def test_reading_continues_after_the_budget_is_spent(book: Book, message_id: str) -> None:
     later = uuid7(ms=NOW_MS + 600_000)
     book.segment(0, step(0, "accepted", message_id))
     book.segment(100, step(100, "moved", later, "there", **{"from": "jobs", "was": message_id}))
@@ -179,15 +165,14 @@ def test_it_goes_on_where_its_time_was_over(book: Book, message_id: str) -> None
     assert book.in_portions(message_id) == [["accepted"], ["moved"], ["claimed"], ["removed"]]
 
 
-def test_the_time_of_an_id_that_somebody_made_is_over_as_well(book: Book) -> None:
-    """Such an id is looked for from the beginning: its time says nothing."""
+def test_the_budget_also_limits_the_search_for_an_id_with_a_wrong_time(book: Book) -> None:
     future = uuid7(ms=NOW_MS + 9_000_000)
     for at, event in enumerate(("accepted", "claimed", "removed")):
         book.segment(100 * at, step(100 * at, event, future))
     assert book.in_portions(future) == [["accepted"], ["claimed"], ["removed"]]
 
 
-def test_one_put_before_the_time_of_its_id_is_found_though_time_is_over(book: Book) -> None:
+def test_steps_before_the_time_of_an_id_are_found_without_a_budget(book: Book) -> None:
     late = uuid7(ms=NOW_MS + 1_000_000)
     for at, event in ((0, "accepted"), (100, "removed")):
         book.segment(at, step(at, event, late))
@@ -197,12 +182,12 @@ def test_one_put_before_the_time_of_its_id_is_found_though_time_is_over(book: Bo
 
 
 @pytest.mark.parametrize("after", ["x", "1.x", "-1.jobs:x", "1.:x", "٣.jobs:x", "9" * 20 + ".q:x"])
-def test_what_no_reader_said_is_refused(book: Book, after: str) -> None:
+def test_an_invalid_place_to_continue_from_is_refused(book: Book, after: str) -> None:
     with pytest.raises(InvalidValue, match="after"):
         book.spool.queue("jobs").life("x", after=after)
 
 
-def test_lines_that_no_program_of_ours_wrote_are_passed_over(book: Book, message_id: str) -> None:
+def test_malformed_lines_are_skipped(book: Book, message_id: str) -> None:
     good = step(1, "accepted", message_id)
     book.segment(0, {**good, "at": "soon"}, {**good, "size": []}, {**good, "via": 1}, good)
     with (book.spool.tree.root / "journal" / f"{NOW_MS:013}-x-1-1.jsonl").open("wb") as file:
@@ -212,10 +197,10 @@ def test_lines_that_no_program_of_ours_wrote_are_passed_over(book: Book, message
     assert book.life(message_id) == [("jobs", "accepted")]
 
 
-def test_of_a_long_journal_only_the_lines_of_the_message_are_parsed(
+def test_only_lines_with_the_id_are_parsed(
     book: Book, message_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line takes some microseconds to parse, and a journal has millions."""
+    """Parsing a line takes microseconds, and a journal has millions."""
     filler = "".join(
         json.dumps({"v": 1, **step(0, "claimed", uuid7(ms=NOW_MS))}, separators=(",", ":")) + "\n"
         for _ in range(1000)
@@ -235,13 +220,13 @@ def test_of_a_long_journal_only_the_lines_of_the_message_are_parsed(
     assert len(parsed) == 1
 
 
-def test_a_step_is_what_its_line_says() -> None:
+def test_a_step_survives_a_round_trip_through_json() -> None:
     line = step(1.234, "moved", "x", size=5, deliveries=2, claim_ms=1500, host="a", via="mover")
     line |= {"from": "a", "to": "b", "was": "y"}
     assert LifeStep.from_json({"v": 1, **line}).as_json() == line
 
 
-def test_a_life_without_its_beginning_is_told() -> None:
+def test_steps_are_described_and_a_missing_beginning_is_noted() -> None:
     delivered = LifeStep.from_json(step(0, "delivered", "x", via="mover"))
     accepted = LifeStep.from_json(step(0.001, "accepted", "x", via="native", size=5))
     claimed = LifeStep.from_json(step(1, "claimed", "x", deliveries=2, claim_ms=30_000))
@@ -252,26 +237,19 @@ def test_a_life_without_its_beginning_is_told() -> None:
     assert (label(claimed, 5), details(claimed)) == ("claimed, 2 of 5", "for 30.0 s")
     assert details(accepted) == "by native, 5 B"
     assert details(moved) == "from jobs to there as y"
-    assert [span(s) for s in (0.0021, 3, 150, 9000, 300_000)] == [
-        "2 ms",
-        "3.0 s",
-        "2.5 min",
-        "2.5 h",
-        "3.5 d",
-    ]
+    spans = [span(seconds) for seconds in (0.0021, 3, 150, 9000, 300_000)]
+    assert spans == ["2 ms", "3.0 s", "2.5 min", "2.5 h", "3.5 d"]
 
 
-def test_it_is_accepted_before_all_else_though_that_was_noted_later(
-    book: Book, message_id: str
-) -> None:
-    """A batch is noted as a whole when it is stored; a mover has delivered its first ones then."""
+def test_the_acceptance_comes_first_though_it_was_logged_later(book: Book, message_id: str) -> None:
+    """A batch is logged once all of it is stored; a mover may deliver its first messages before."""
     book.segment(
         0,
         step(0.000, "delivered", message_id),
         step(0.004, "claimed", message_id),
         step(0.009, "accepted", message_id),
         step(7, "removed", message_id),
-        # Another message of the same id, which its client has chosen.
+        # Another message with the same id, given by a client.
         step(7.001, "delivered", message_id),
         step(7.002, "reaped", message_id),
         step(7.003, "accepted", message_id),
@@ -282,9 +260,7 @@ def test_it_is_accepted_before_all_else_though_that_was_noted_later(
     assert events == [*first, "delivered", "reaped", "accepted"]
 
 
-def test_only_what_came_a_moment_before_comes_behind_the_acceptance(
-    book: Book, message_id: str
-) -> None:
+def test_steps_long_before_an_acceptance_stay_before_it(book: Book, message_id: str) -> None:
     book.segment(
         0, step(0, "claimed", message_id), step(0, "moved", message_id, was="x", **{"from": "old"})
     )
@@ -303,7 +279,7 @@ def test_the_last_places_of_an_own_id_are_found(book: Book) -> None:
     whole = last_places(tree, "p03.@order-1@.h", ["p03.@order-1@.h"], 60)
     assert whole.names == [("there", "order-1")]
     assert last_places(tree, "order-", known_as("order-"), 60).names == []
-    # Without time only the newest segment is read.
+    # Without a budget only the newest segment is read.
     newest, since = last_places(tree, "order-1", known_as("order-1"), 0)
     assert newest == [("there", "order-1")]
     assert since is not None

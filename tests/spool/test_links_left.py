@@ -1,4 +1,4 @@
-"""A link of a given id keeps its file: none is left when the message has gone, whoever dies."""
+"""Links of given ids are removed with their messages, even when processes die."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assert_nothing_left(spool: Spool) -> None:
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, call: str, code: int, part: str, at: int = 0) -> None:
-    """Let a call of the tree fail for paths with some part. at: which of its arguments that is."""
+    """Let a call of the tree fail for paths that contain ``part``. at: the index of the path."""
     real = getattr(Tree, call)
 
     def failing(tree: Tree, *arguments: Any, **more: Any) -> Any:
@@ -90,7 +90,7 @@ def move_and_delete(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("act", [ack, remove, purge, move_and_purge, move_and_delete])
-def test_what_is_removed_from_a_full_disk_frees_it(
+def test_removals_free_space_on_a_full_disk(
     spool: Spool, act: Callable[[Spool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(spool)
@@ -103,7 +103,7 @@ def test_what_is_removed_from_a_full_disk_frees_it(
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM])
-def test_a_file_that_cannot_be_opened_now_waits_with_its_links(
+def test_a_file_that_cannot_be_opened_is_kept_with_its_links_for_a_retry(
     spool: Spool, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(spool)
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_opened_now_waits_with_its_links(
     assert_nothing_left(spool)
 
 
-def die_before_it_is_shown(spool: Spool, put: Callable[[Spool], object]) -> None:
+def prepare_and_die(spool: Spool, put: Callable[[Spool], object]) -> None:
     if not (child := os.fork()):
         try:
             with Spool(spool.tree.root, sync="none", delivers=False) as dying:
@@ -138,31 +138,31 @@ def upsert_all(spool: Spool) -> object:
     return prepare.upsert(spool.context, "jobs", [new(one, b"other") for one in IDS])
 
 
-@pytest.mark.parametrize("stands", [False, True])
-def test_a_purge_takes_the_links_of_dead_puts(spool: Spool, stands: bool) -> None:
-    if stands:
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_purge_removes_the_links_of_dead_puts(spool: Spool, exists: bool) -> None:
+    if exists:
         put(spool)
-    die_before_it_is_shown(spool, upsert_all if stands else ensure_all)
-    assert len(links(spool.tree.root)) == len(IDS) * (1 + stands)
+    prepare_and_die(spool, upsert_all if exists else ensure_all)
+    assert len(links(spool.tree.root)) == len(IDS) * (1 + exists)
     purge(spool)
     spool.reap()
     assert_nothing_left(spool)
 
 
-def test_a_purge_leaves_the_links_of_living_puts_to_them(spool: Spool) -> None:
-    held = hold(spool.tree, {"jobs": IDS})  # as a put has it that is stopped
+def test_a_purge_keeps_the_links_of_living_puts(spool: Spool) -> None:
+    held = hold(spool.tree, {"jobs": IDS})  # like a stopped put
     assert held is not None
     with held:
         (spool.tree.root / "ids" / "jobs" / IDS[0]).touch()
         purge(spool)
-        look_at_all(spool)
+        check_all_links(spool)
         assert links(spool.tree.root) == [f"jobs/{IDS[0]}"]
-    look_at_all(spool)
+    check_all_links(spool)
     assert_nothing_left(spool)
 
 
-def look_at_all(spool: Spool) -> list[str]:
-    """Go through all indexes once; what could not be looked at."""
+def check_all_links(spool: Spool) -> list[str]:
+    """Check all indexes once and return the paths that failed."""
     faults: list[str] = []
     one = StaleLinks(spool.tree, lambda path, error: faults.append(path))
     while one.step() < stale_links.EVERY_S:
@@ -170,7 +170,7 @@ def look_at_all(spool: Spool) -> list[str]:
     return faults
 
 
-def test_a_look_at_all_links_unlinks_what_leads_to_nothing(
+def test_a_check_removes_links_without_a_message(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stale_links, "_STEP", 2)
@@ -180,50 +180,49 @@ def test_a_look_at_all_links_unlinks_what_leads_to_nothing(
     before = links(spool.tree.root)
     for queue in ("jobs", "other"):
         for path in (spool.tree.root / "queues" / queue).iterdir():
-            path.unlink()  # as one does who dies behind it
+            path.unlink()  # like a process that dies after it
         spool.indexed(queue).ensure(new("new"))
     (spool.tree.root / "ids" / "jobs" / ".next-order-1").touch()
-    assert look_at_all(spool) == []
+    assert check_all_links(spool) == []
     assert links(spool.tree.root) == ["jobs/new", "other/new"]
     assert len(before) == 2 * len(IDS)
     assert spool.indexed("jobs").find("new") is not None
 
 
-def test_a_look_at_all_links_hurts_no_message(spool: Spool) -> None:
+def test_a_check_keeps_the_links_of_messages(spool: Spool) -> None:
     put(spool)
-    die_before_it_is_shown(spool, upsert_all)
+    prepare_and_die(spool, upsert_all)
     spool.indexed("jobs").claim(IDS[0])
     before = links(spool.tree.root)
-    assert look_at_all(spool) == []
+    assert check_all_links(spool) == []
     assert links(spool.tree.root) == before
     assert all(spool.indexed("jobs").find(one) is not None for one in IDS)
 
 
-def test_a_look_at_all_links_leaves_one_that_has_come_back(
+def test_a_check_looks_again_under_the_lock_before_it_removes_a_link(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What looked as if it led to nothing is looked at again, under the lock of its id."""
     put(spool)
     before = links(spool.tree.root)
     monkeypatch.setattr(stale_links, "_leads_nowhere", lambda found: True)
-    assert look_at_all(spool) == []
+    assert check_all_links(spool) == []
     assert links(spool.tree.root) == before
 
 
-def test_a_link_that_cannot_be_read_keeps_no_other(
+def test_a_link_that_cannot_be_read_does_not_stop_a_check(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for one in IDS:
         (spool.tree.root / "ids" / "jobs" / one).touch()
     with monkeypatch.context() as failing:
         fail(failing, "open", errno.EACCES, IDS[2])
-        assert look_at_all(spool) == [f"ids/jobs/{IDS[2]}"]
+        assert check_all_links(spool) == [f"ids/jobs/{IDS[2]}"]
     assert links(spool.tree.root) == [f"jobs/{IDS[2]}"]
-    assert look_at_all(spool) == []
+    assert check_all_links(spool) == []
     assert_nothing_left(spool)
 
 
-def test_the_reaper_looks_at_all_links_when_it_starts(spool: Spool) -> None:
+def test_the_reaper_checks_all_links_when_it_starts(spool: Spool) -> None:
     put(spool)
     for path in (spool.tree.root / "queues" / "jobs").iterdir():
         path.unlink()
