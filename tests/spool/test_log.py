@@ -1,4 +1,4 @@
-"""Ordered logs: publish, read, ids, and what a crash or damage leaves of a segment."""
+"""Ordered logs: publishing, reading, ids, crashes and damaged segments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fsmq.spool import NewMessage, Spool
-from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, OffsetGone, Unavailable
+from fsmq.spool.errors import InvalidValue, MessageTooLarge, NoSuchLog, Unavailable
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import filesystem
 from fsmq.spool.log.log import Log, LogEntry
@@ -30,13 +31,13 @@ from fsmq.spool.log.segment.tail import LogTail
 from fsmq.spool.log.segment.turns import last_end
 from tests.harness.suite import HOME
 from tests.spool.helpers import Clock, damage
+from tests.spool.logs import MODES, bodies, failing_syncs, forget, opened, segments
+from tests.spool.running import in_threads
 
-MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
 
-
-@pytest.fixture(autouse=True, params=[False, True], ids=["as it comes", "zeros ahead"])
-def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether zeros stand behind the end of each log, as a process leaves them that publishes."""
+@pytest.fixture(autouse=True, params=[False, True], ids=["not preallocated", "preallocated"])
+def preallocates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether publishers write zeros behind the end of the log, to be overwritten later."""
     if request.param:
         monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
         monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 1)
@@ -45,47 +46,35 @@ def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 @pytest.fixture
 def log(spool: Spool) -> Log:
-    made = spool.log("users")
-    assert made.create(writers="host")
-    return made
+    log = spool.log("users")
+    assert log.create(writers="host")
+    return log
 
 
-def made(spool: Spool, writers: str) -> Log:
+def create(spool: Spool, writers: str) -> Log:
     log = spool.log(f"of-{writers}")
     log.create(writers=writers)
     return log
 
 
-def bodies(log: Log, from_: int = 0) -> list[bytes]:
-    return [message.body for message in log.read(from_)]
-
-
-def segments(log: Log) -> list[Path]:
-    folder = log.spool.context.tree.root / "logs" / log.name / "log"
-    return sorted(path for path in folder.iterdir() if path.name[0] != ".")
-
-
 @MODES
-def test_what_is_published_is_read_in_order(spool: Spool, writers: str) -> None:
-    log = made(spool, writers)
+def test_messages_are_read_in_the_order_of_publishing(spool: Spool, writers: str) -> None:
+    log = create(spool, writers)
     assert log.publish(b"first", key="k", content_type="text/plain", attributes={"a": "b"}) == 0
     assert log.publish_many([b"", "zwei", LogEntry(b"three", id="3")]) == range(1, 4)
     found = list(log.read())
     assert [message.offset for message in found] == [0, 1, 2, 3]
     assert [message.body for message in found] == [b"first", b"", b"zwei", b"three"]
-    assert (found[0].key, found[0].content_type, found[0].attributes) == (
-        "k",
-        "text/plain",
-        {"a": "b"},
-    )
+    first = found[0]
+    assert (first.key, first.content_type, first.attributes) == ("k", "text/plain", {"a": "b"})
     assert (found[3].id, found[3].key) == ("3", None)
     assert bodies(log, 2) == [b"zwei", b"three"]
     assert log.end() == 4
 
 
 @MODES
-def test_another_process_reads_and_goes_on(spool: Spool, writers: str, clock: Clock) -> None:
-    log = made(spool, writers)
+def test_two_processes_publish_and_read(spool: Spool, writers: str, clock: Clock) -> None:
+    log = create(spool, writers)
     log.publish_many([b"%d" % number for number in range(300)])
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         again = other.log(log.name)
@@ -96,7 +85,7 @@ def test_another_process_reads_and_goes_on(spool: Spool, writers: str, clock: Cl
         assert bodies(log)[-3:] == [b"other", b"mine", b"other again"]
 
 
-def test_a_log_is_made_once_and_goes_with_all(spool: Spool, log: Log) -> None:
+def test_a_log_is_created_once_and_deleted_with_its_messages(spool: Spool, log: Log) -> None:
     assert not log.create(retain_for=1)
     assert log.settings().retain_for != 1
     assert spool.logs() == ["users"]
@@ -104,13 +93,7 @@ def test_a_log_is_made_once_and_goes_with_all(spool: Spool, log: Log) -> None:
     log.publish(b"gone")
     log.delete()
     assert spool.logs() == []
-    for verb in (
-        log.delete,
-        lambda: log.publish(b"x"),
-        log.stats,
-        log.end,
-        lambda: list(log.read()),
-    ):
+    for verb in (log.delete, lambda: log.publish(b"x"), log.stats, log.end, lambda: bodies(log)):
         with pytest.raises(NoSuchLog):
             verb()
     assert spool.reap() > 0
@@ -119,7 +102,9 @@ def test_a_log_is_made_once_and_goes_with_all(spool: Spool, log: Log) -> None:
     assert log.stats().uuid != uuid
 
 
-def test_what_another_process_deleted_takes_nothing(spool: Spool, log: Log, clock: Clock) -> None:
+def test_a_log_that_another_process_deleted_takes_no_messages(
+    spool: Spool, log: Log, clock: Clock
+) -> None:
     log.publish(b"x")
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         other.log("users").delete()
@@ -131,8 +116,8 @@ def test_what_another_process_deleted_takes_nothing(spool: Spool, log: Log, cloc
 
 
 @MODES
-def test_threads_share_appends_and_each_learns_its_offset(spool: Spool, writers: str) -> None:
-    log = made(spool, writers)
+def test_threads_publish_at_once_and_learn_their_offsets(spool: Spool, writers: str) -> None:
+    log = create(spool, writers)
     offsets: dict[int, bytes] = {}
 
     def publish(name: int) -> None:
@@ -140,18 +125,14 @@ def test_threads_share_appends_and_each_learns_its_offset(spool: Spool, writers:
             body = b"%d %d" % (name, number)
             offsets[log.publish(body)] = body
 
-    threads = [threading.Thread(target=publish, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(publish, name) for name in range(8))
     assert {message.offset: message.body for message in log.read()} == offsets
     assert sorted(offsets) == list(range(160))
 
 
 @MODES
 def test_an_id_is_stored_once(spool: Spool, writers: str, clock: Clock) -> None:
-    log = made(spool, writers)
+    log = create(spool, writers)
     log.publish(b"before")
     assert log.publish(b"a", id="one") == 1
     assert log.publish(b"a again", id="one") == 1
@@ -168,19 +149,19 @@ def test_an_id_is_stored_once(spool: Spool, writers: str, clock: Clock) -> None:
 
 
 @MODES
-def test_an_id_is_stored_once_whatever_other_clocks_say(
+def test_an_id_is_stored_once_though_other_clocks_are_wrong(
     spool: Spool, writers: str, clock: Clock
 ) -> None:
-    """Whoever asks next has never seen the log."""
+    """Each publisher is a new process."""
 
-    def publish(number: int, behind_s: float, own: str | None = None) -> list[int]:
+    def publish(number: int, behind_s: float, id: str | None = None) -> list[int]:
         clock.advance(-behind_s)
         with Spool(spool.tree.root, sync="none", clock=clock, delivers=False) as other:
-            found = [other.log(log.name).publish(b"x" * 1000, id=own) for _ in range(number)]
+            found = [other.log(log.name).publish(b"x" * 1000, id=id) for _ in range(number)]
         clock.advance(behind_s)
         return found
 
-    log = made(spool, writers)
+    log = create(spool, writers)
     log.configure(segment_bytes=4096)
     publish(6, 1000)
     [first] = publish(1, 0, "one")
@@ -192,16 +173,17 @@ def test_an_id_is_stored_once_whatever_other_clocks_say(
 
 
 @MODES
-def test_a_clock_that_was_ahead_for_a_while_lets_no_id_be_forgotten(
+def test_an_id_is_found_after_the_clock_was_ahead_for_a_while(
     spool: Spool, writers: str, clock: Clock
 ) -> None:
-    log = made(spool, writers)
+    log = create(spool, writers)
     assert log.publish(b"a", id="one") == 0
     clock.advance(86_400)
     assert log.publish(b"b", id="two") == 1
     clock.advance(1 - 86_400)
     assert log.publish(b"a", id="one") == 0
-    assert log.publish(b"c", id="two") == 2  # by the clock now it was given a day from now
+    # The first message "two" is a day ahead of the clock now.
+    assert [log.publish(b"c", id="two") for _ in range(2)] == [2, 2]
     clock.advance(86_400)
     assert log.publish(b"b", id="two") == 1
 
@@ -211,9 +193,9 @@ def test_a_clock_that_was_ahead_for_a_while_lets_no_id_be_forgotten(
 def test_ids_are_found_by_the_times_of_messages_in_any_order(
     spool: Spool, clock: Clock, seed: int
 ) -> None:
-    """Processes have clocks of their own, which are set; checkpoints are lost."""
+    """Processes have their own clocks, which are set now and then; checkpoints are lost."""
     rng = random.Random(seed)
-    log = made(spool, "hosts" if seed % 2 else "host")
+    log = create(spool, "hosts" if seed % 2 else "host")
     log.configure(segment_bytes=rng.choice([4096, 30_000, 1 << 20]))
     clocks = [Clock() for _ in range(3)]
     spools = [Spool(spool.tree.root, sync="none", clock=one, delivers=False) for one in clocks]
@@ -244,7 +226,7 @@ def test_ids_are_found_by_the_times_of_messages_in_any_order(
     assert findings(log) == []
 
 
-def test_times_follow_a_clock_that_was_set_back_and_no_small_step(log: Log, clock: Clock) -> None:
+def test_times_follow_a_clock_set_far_back_but_no_small_step_back(log: Log, clock: Clock) -> None:
     for step in (0.0, -1.5, 2.0, -3600.0, 60.0):
         clock.advance(step)
         log.publish(b"x")
@@ -253,16 +235,16 @@ def test_times_follow_a_clock_that_was_set_back_and_no_small_step(log: Log, cloc
 
 
 @MODES
-def test_a_moment_is_found(spool: Spool, writers: str, clock: Clock) -> None:
-    log = made(spool, writers)
+def test_an_offset_is_found_by_time(spool: Spool, writers: str, clock: Clock) -> None:
+    log = create(spool, writers)
     log.configure(segment_bytes=4096)
-    begin = clock()
+    start = clock()
     for _ in range(50):
         log.publish_many([b"x" * 100] * 7)
         clock.advance(1)
 
     def at(seconds: float) -> int:
-        return log.offset_of(datetime.fromtimestamp(begin + seconds, UTC))
+        return log.offset_of(datetime.fromtimestamp(start + seconds, UTC))
 
     assert [at(-1), at(0), at(10), at(10.5), at(49), at(50)] == [0, 0, 70, 77, 343, 350]
     with pytest.raises(InvalidValue):
@@ -278,7 +260,7 @@ def test_an_offset_in_a_large_segment_is_found_by_its_marks(spool: Spool, log: L
     assert log.page(19_999, 5).next == 20_002
 
 
-def test_segments_begin_anew(log: Log) -> None:
+def test_a_full_segment_is_followed_by_a_new_one(log: Log) -> None:
     log.configure(segment_bytes=4096)
     for number in range(100):
         log.publish(b"%0200d" % number)
@@ -289,10 +271,9 @@ def test_segments_begin_anew(log: Log) -> None:
     assert 100 * 220 <= stats.bytes < 100 * 240
 
 
-def test_a_limit_of_messages_is_the_one_that_was_told_last(
+def test_a_changed_size_limit_applies_in_processes_that_have_the_log_open(
     spool: Spool, log: Log, clock: Clock
 ) -> None:
-    """Also in a program that has the log open."""
     log.publish(b"x")
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         theirs = other.log(log.name)
@@ -305,14 +286,14 @@ def test_a_limit_of_messages_is_the_one_that_was_told_last(
         ):
             with pytest.raises(MessageTooLarge, match="the limit is 10 bytes"):
                 publish()
-        [told, first] = theirs.publish_each([[LogEntry(b"x" * 11)], [LogEntry(b"x" * 10)]])
-        assert isinstance(told, MessageTooLarge)
-        assert first == 2
+        [error, second] = theirs.publish_each([[LogEntry(b"x" * 11)], [LogEntry(b"x" * 10)]])
+        assert isinstance(error, MessageTooLarge)
+        assert second == 2
         log.configure(max_message_bytes=None)
         assert theirs.publish(b"x" * 11) == 3
 
 
-def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:
+def test_invalid_messages_and_settings_are_refused(spool: Spool, log: Log) -> None:
     log.configure(max_message_bytes=10)
     with pytest.raises(MessageTooLarge):
         log.publish(b"x" * 11)
@@ -332,15 +313,15 @@ def test_what_cannot_be_is_refused(spool: Spool, log: Log) -> None:
 # -- crashes and damage --------------------------------------------------------------------------
 
 
-def appended(log: Log) -> End:
-    """What the writers of the log have said about its end."""
+def noted_end(log: Log) -> End:
+    """The end of the log that its writers have noted."""
     end = last_end(log._store.disk)
     assert end is not None
     return end
 
 
 def turn(log: Log) -> Path:
-    """The file in which they say it."""
+    """The file with that note."""
     return max(segments(log)[0].parent.glob(".turn.*"))
 
 
@@ -352,54 +333,53 @@ def base(path: Path) -> int:
 
 
 def append_raw(log: Log, data: bytes) -> None:
-    """Write bytes behind the end, as one that dies before it can say so."""
-    path, end = segments(log)[-1], appended(log)
+    """Write bytes behind the end, like a writer that dies before it notes that."""
+    path, end = segments(log)[-1], noted_end(log)
     with path.open("r+b") as file:
         file.seek(end.position)
         file.write(data)
 
 
-def torn(log: Log, extra: bytes, clock: Clock, *, reboot: bool) -> Log:
-    """The log as a new process finds it after one died that was appending."""
+def tear(log: Log, extra: bytes, *, reboot: bool) -> None:
+    """Leave the log as a writer that died during an append, with a reboot or without."""
     append_raw(log, extra)
     if reboot:
         turn(log).unlink()
         segments(log)[0].with_name(".sync").unlink()
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
-    return log
+    forget(log)
+
+
+def encoded(*bodies: bytes) -> bytes:
+    """The bytes of an append."""
+    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
+    return b"".join(record.encode([record.Entry(b"", body) for body in bodies], 1, cursor))
 
 
 @pytest.mark.parametrize("reboot", [False, True])
 @pytest.mark.parametrize("cut", [1, 19, 20, 30, -1])
-def test_a_torn_append_is_cut(log: Log, clock: Clock, reboot: bool, cut: int) -> None:
+def test_a_torn_append_is_cut(log: Log, reboot: bool, cut: int) -> None:
     log.publish_many([b"kept %d" % number for number in range(100)])
-    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
-    batch = b"".join(
-        record.encode([record.Entry(b"", b"torn"), record.Entry(b"", b"2")], 1, cursor)
-    )
-    log = torn(log, batch[:cut], clock, reboot=reboot)
+    tear(log, encoded(b"torn", b"2")[:cut], reboot=reboot)
     assert len(bodies(log)) == 100
     assert log.publish(b"next") == 100
     assert bodies(log)[-2:] == [b"kept 99", b"next"]
 
 
-def test_a_whole_append_of_a_writer_that_died_counts_when_it_is_durable(
+def test_a_complete_append_of_a_dead_writer_counts_once_it_is_durable(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     log.publish(b"first")
-    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
-    left = b"".join(record.encode([record.Entry(b"", b"left")], 1, cursor))
-    append_raw(log, left)
+    append_raw(log, encoded(b"left"))
     assert bodies(log) == [b"first"]
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
-        assert bodies(other.log("users")) == [b"first", b"left"]  # its first look syncs that
+        assert bodies(other.log("users")) == [b"first", b"left"]  # opening the log syncs it
     assert log.publish(b"next") == 2
     assert bodies(log) == [b"first", b"left", b"next"]
 
 
 @pytest.mark.parametrize("lost", [".sync", "turn", "both"])
-def test_hints_are_as_old_as_they_may_be(log: Log, lost: str, clock: Clock) -> None:
-    """The filesystem was lost and mounted again: nobody syncs the checkpoints."""
+def test_checkpoints_may_be_old(log: Log, lost: str) -> None:
+    """Checkpoints are not synced, so a crash may bring back old ones."""
     log.configure(segment_bytes=4096)
     log.publish(b"first")
     folder = segments(log)[0].parent
@@ -409,7 +389,7 @@ def test_hints_are_as_old_as_they_may_be(log: Log, lost: str, clock: Clock) -> N
     for number in range(100):
         log.publish(b"%0100d" % number)
         if number in (5, 70):  # in the same segment, and some segments later
-            log.spool.open_logs.close()  # type: ignore[attr-defined]
+            forget(log)
             for name, content in old.items():
                 (folder / name).write_bytes(content)
             assert [int(body) for body in bodies(log)[1:]] == list(range(number + 1))
@@ -417,27 +397,25 @@ def test_hints_are_as_old_as_they_may_be(log: Log, lost: str, clock: Clock) -> N
     assert log.publish(b"next") == 101
 
 
-def test_what_the_hint_of_writers_says_may_never_have_reached_the_disk(
-    log: Log, clock: Clock
-) -> None:
+def test_the_noted_end_may_be_ahead_of_the_bytes_on_disk(log: Log) -> None:
     log.publish(b"first")
     [path] = segments(log)
-    checkpoint, end = turn(log), appended(log)
+    checkpoint, end = turn(log), noted_end(log)
     synced = path.with_name(".sync").read_bytes()
     log.publish(b"second")
-    ahead = checkpoint.read_bytes()
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    too_far = checkpoint.read_bytes()
+    forget(log)
     with path.open("r+b") as file:
         file.seek(end.position)
-        file.write(bytes(path.stat().st_size - end.position))  # xfs leaves such
-    checkpoint.write_bytes(ahead)
+        file.write(bytes(path.stat().st_size - end.position))  # as xfs does
+    checkpoint.write_bytes(too_far)
     path.with_name(".sync").write_bytes(synced)
     assert bodies(log) == [b"first"]
     assert log.publish(b"third") == 1
     assert bodies(log) == [b"first", b"third"]
 
 
-def test_a_stopped_writer_does_not_keep_a_first_reader_from_what_is_durable(
+def test_a_new_reader_reads_durable_messages_while_a_writer_is_stopped(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.log.store._SHORT_S", 0.01)
@@ -457,17 +435,15 @@ from fsmq.spool import Spool
 with Spool(sys.argv[1], delivers=False) as spool:
     log = spool.log("users")
     log.publish(b"good")
-    os.fdatasync = lambda fd: os._exit(9)  # it has failed, and nobody has noted that
+    os.fdatasync = lambda fd: os._exit(9)  # it failed, and nobody noted that
     log.publish(b"doubtful")
 """
 
 
-def test_what_a_dead_process_was_syncing_is_written_again(
+def test_bytes_that_a_dead_process_did_not_sync_are_written_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host")
+    with opened(root, writers="host") as log:
         done = subprocess.run([sys.executable, "-c", DIES, str(root)], cwd=HOME)
         assert done.returncode == 9
         written: list[int] = []
@@ -482,60 +458,57 @@ def test_what_a_dead_process_was_syncing_is_written_again(
         assert bodies(log) == [b"good", b"doubtful"]
         assert written
         del written[:]
-        end = appended(log)
+        end = noted_end(log)
         log.publish(b"next")
         assert min(written) == end.position
 
 
-def test_small_appends_take_the_place_of_zeros(log: Log, ahead: bool) -> None:
-    """So a sync of each has only bytes to write: the size of the file stays."""
+def test_small_appends_overwrite_preallocated_zeros(log: Log, preallocates: bool) -> None:
+    """The size of the file stays, so each sync writes only the bytes."""
     sizes = set()
     for number in range(50):
         log.publish(b"%0100d" % number)
         sizes.add(segments(log)[0].stat().st_size)
-    assert len(sizes) == (1 if ahead else 50)
+    assert len(sizes) == (1 if preallocates else 50)
     assert [int(body) for body in bodies(log)] == list(range(50))
     log.publish_many([bytes(4096)] * 400)  # far beyond them
     log.configure(segment_bytes=4096)
     log.publish(b"in the next segment")
     assert len(bodies(log)) == 451
-    # Of a segment that is left the zeros are cut.
+    # The zeros behind a finished segment are cut.
     assert segments(log)[0].stat().st_size % (1 << 20)
     assert not check(log.spool.context.tree.root).findings
 
 
-def test_processes_that_publish_in_turn_write_zeros_ahead(
-    log: Log, spool: Spool, clock: Clock, ahead: bool, monkeypatch: pytest.MonkeyPatch
+def test_processes_that_publish_in_turn_preallocate(
+    log: Log, spool: Spool, clock: Clock, preallocates: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one has appended lets the other open the segment anew, and forget nothing else."""
+    """A process that reopens the segment after another's append must not lose its count."""
     monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 8)
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         for number in range(10):
             assert log.publish(b"mine") == 2 * number
             assert other.log("users").publish(b"other") == 2 * number + 1
-        assert (segments(log)[0].stat().st_size > 1 << 20) == ahead
+        assert (segments(log)[0].stat().st_size > 1 << 20) == preallocates
     assert bodies(log) == [b"mine", b"other"] * 10
 
 
-def test_what_a_crash_has_left_behind_a_hole_of_zeros_never_counts(
-    log: Log, clock: Clock, ahead: bool
-) -> None:
-    """Of two appends that no sync has covered, a power cut may keep the second alone."""
+def test_an_append_behind_a_hole_of_zeros_never_counts(log: Log) -> None:
+    """Of two unsynced appends a power cut may keep only the second."""
     log.publish(b"kept")
-    cursor = record.Cursor(b"x" * 16, 0, 1, 0)
-    lone = b"".join(record.encode([record.Entry(b"", b"ghost")], 1, cursor))
-    log = torn(log, bytes(len(lone)) + lone, clock, reboot=False)
+    lone = encoded(b"ghost")
+    tear(log, bytes(len(lone)) + lone, reboot=False)
     assert bodies(log) == [b"kept"]
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
-    assert log.publish(b"other") == 1  # as long as what is missing
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    forget(log)
+    assert log.publish(b"other") == 1  # as long as the hole
+    forget(log)
     assert bodies(log) == [b"kept", b"other"]
     assert log.publish(b"third") == 2
     assert bodies(log) == [b"kept", b"other", b"third"]
 
 
-def test_a_process_that_opens_the_log_takes_no_zeros_from_one_that_writes(
-    log: Log, spool: Spool, clock: Clock, ahead: bool
+def test_opening_a_log_cuts_no_zeros_of_a_living_writer(
+    log: Log, spool: Spool, clock: Clock, preallocates: bool
 ) -> None:
     log.publish(b"first")
     size = segments(log)[0].stat().st_size
@@ -543,22 +516,22 @@ def test_a_process_that_opens_the_log_takes_no_zeros_from_one_that_writes(
         assert bodies(other.log("users")) == [b"first"]
         assert segments(log)[0].stat().st_size == size
         assert other.log("users").publish(b"second") == 1
-        assert not ahead or segments(log)[0].stat().st_size == size
+        assert not preallocates or segments(log)[0].stat().st_size == size
         assert log.publish(b"third") == 2
         assert bodies(other.log("users")) == bodies(log) == [b"first", b"second", b"third"]
     assert log.publish(b"fourth") == 3
 
 
-def test_a_log_at_rest_is_as_large_as_what_it_holds(log: Log) -> None:
-    """So whoever copies files by their sizes sees that it has changed."""
+def test_a_closed_log_has_no_zeros_behind_its_end(log: Log) -> None:
+    """Programs that compare sizes to copy files must see the change."""
     log.publish(b"first")
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
-    assert segments(log)[0].stat().st_size == appended(log).position
+    forget(log)
+    assert segments(log)[0].stat().st_size == noted_end(log).position
     assert log.publish(b"second") == 1
 
 
-def test_a_disk_without_room_for_zeros_stores_messages(
-    log: Log, ahead: bool, monkeypatch: pytest.MonkeyPatch
+def test_messages_are_stored_when_the_disk_has_no_room_for_zeros(
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_at = files.write_at
 
@@ -571,23 +544,23 @@ def test_a_disk_without_room_for_zeros_stores_messages(
     monkeypatch.setattr(files, "write_at", is_full)
     for number in range(3):
         assert log.publish(b"%d" % number) == number
-    assert segments(log)[0].stat().st_size == appended(log).position
+    assert segments(log)[0].stat().st_size == noted_end(log).position
     assert bodies(log) == [b"0", b"1", b"2"]
 
 
-def test_zeros_are_not_a_message(log: Log, clock: Clock) -> None:
+def test_zeros_are_not_a_message(log: Log) -> None:
     log.publish_many([b"", b""])
-    log = torn(log, bytes(1000), clock, reboot=True)
+    tear(log, bytes(1000), reboot=True)
     assert log.publish(b"next") == 2
     assert bodies(log) == [b"", b"", b"next"]
 
 
 @pytest.mark.parametrize("reboot", [False, True])
 @pytest.mark.parametrize("is_last", [True, False])
-def test_damage_costs_no_more_than_up_to_the_next_mark(
-    log: Log, clock: Clock, is_last: bool, reboot: bool
+def test_damage_loses_messages_only_up_to_the_next_mark(
+    log: Log, is_last: bool, reboot: bool
 ) -> None:
-    """Each byte of a stretch, alone: offsets of all others stay, and most of them are read."""
+    """Single bytes are damaged one after another; all offsets stay the same."""
     number, body = 200, b"%0100d"
     for part in range(4):
         log.publish_many([body % n for n in range(50 * part, 50 * part + 50)])
@@ -602,7 +575,7 @@ def test_damage_costs_no_more_than_up_to_the_next_mark(
         if reboot:
             for checkpoint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
                 checkpoint.unlink(missing_ok=True)
-        log.spool.open_logs.close()  # type: ignore[attr-defined]
+        forget(log)
         found, offset, lost = {}, 0, 0
         while offset < log.end():
             page = log.page(offset)
@@ -615,40 +588,19 @@ def test_damage_costs_no_more_than_up_to_the_next_mark(
         path.write_bytes(whole)
 
 
-def test_a_missing_segment_is_a_hole(log: Log) -> None:
-    log.configure(segment_bytes=4096)
-    for number in range(60):
-        log.publish(b"%0200d" % number)
-    paths = segments(log)
-    gone = base(paths[2]) - base(paths[1])
-    paths[1].unlink()
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
-    found = [int(body) for body in bodies(log)]
-    assert len(found) == 60 - gone
-    assert log.publish(b"1") == 60
-
-
 def test_the_end_is_remembered_when_all_segments_are_gone(log: Log) -> None:
     log.publish_many([b"x"] * 5)
     for path in segments(log):
         path.unlink()
-    log.spool.open_logs.close()  # type: ignore[attr-defined]
+    forget(log)
     assert log.publish(b"next") == 5
 
 
-def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host")
+def test_a_message_whose_sync_failed_does_not_count(root: Path) -> None:
+    with opened(root, writers="host") as log:
         log.publish(b"good")
-
-        def fails(fd: int) -> None:
-            raise OSError(5, "injected")
-
-        monkeypatch.setattr(os, "fdatasync", fails)
-        with pytest.raises(Unavailable):
+        with failing_syncs(), pytest.raises(Unavailable):
             log.publish(b"lost")
-        monkeypatch.undo()
         assert bodies(log) == [b"good"]
         with Spool(root) as other:
             assert bodies(other.log("users")) == [b"good"]
@@ -658,29 +610,23 @@ def test_behind_a_failed_sync_nothing_counts(root: Path, monkeypatch: pytest.Mon
         assert bodies(spool.log("users")) == [b"good", b"next"]
 
 
-def test_the_first_sync_of_a_log_may_fail(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_sync_of_a_log_may_fail(root: Path) -> None:
     with Spool(root) as spool:
         log = spool.log("users")
         log.create(writers="host")
         log.settings()
         spool.open_logs.store("users").settle()
-
-        def fails(fd: int) -> None:
-            raise OSError(5, "injected")
-
-        monkeypatch.setattr(os, "fdatasync", fails)
-        with pytest.raises(Unavailable):
+        with failing_syncs(), pytest.raises(Unavailable):
             log.publish(b"lost")
-        monkeypatch.undo()
         assert log.publish(b"next") == 0
         assert bodies(log) == [b"next"]
 
 
 @pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
-def test_a_second_pass_of_rsync_finds_what_took_the_place_of_zeros(
+def test_a_second_pass_of_rsync_finds_messages_in_the_place_of_zeros(
     log: Log, spool: Spool, tmp_path: Path, clock: Clock
 ) -> None:
-    """As docs/howto/backup.md says; without the option it compares sizes and seconds."""
+    """See docs/howto/backup.md; without the option rsync compares sizes and seconds."""
 
     def copy(nanoseconds: int) -> None:
         os.utime(segments(log)[0], ns=(nanoseconds, nanoseconds))
@@ -695,51 +641,33 @@ def test_a_second_pass_of_rsync_finds_what_took_the_place_of_zeros(
         assert bodies(other.log("users")) == [b"first", b"second"]
 
 
-def failing_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(fd: int) -> None:
-        raise OSError(5, "injected")
-
-    monkeypatch.setattr(os, "fdatasync", fails)
-
-
-def test_zeros_of_a_segment_whose_sync_failed_are_no_bytes_of_the_log(root: Path) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host")
+def test_zeros_of_a_segment_whose_sync_failed_are_not_counted(root: Path) -> None:
+    with opened(root, writers="host") as log:
         for _ in range(20):
             log.publish(b"good")
-        with pytest.MonkeyPatch.context() as patch:
-            failing_syncs(patch)
-            with pytest.raises(Unavailable):
-                log.publish(b"lost")
+        with failing_syncs(), pytest.raises(Unavailable):
+            log.publish(b"lost")
         assert log.publish(b"next") == 20
         assert log.stats().bytes < 1000
 
 
-def test_what_was_answered_before_a_power_cut_outlives_a_sync_that_fails_behind_it(
-    root: Path,
-) -> None:
-    """The checkpoint may be old then: what stands behind it was answered."""
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host")
+def test_an_answered_message_survives_a_power_cut_and_a_failed_sync_after_it(root: Path) -> None:
+    """The checkpoint may be old then: the message behind it was answered."""
+    with opened(root, writers="host") as log:
         log.publish(b"first")
         checkpoint = segments(log)[0].with_name(".sync")
         old = checkpoint.read_bytes()
         log.publish(b"second")
     checkpoint.write_bytes(old)
     turn(log).unlink()
-    with Spool(root) as spool:
-        log = spool.log("users")
-        with pytest.MonkeyPatch.context() as patch:
-            failing_syncs(patch)
-            with pytest.raises(Unavailable):
-                log.publish(b"lost")
+    with opened(root) as log:
+        with failing_syncs(), pytest.raises(Unavailable):
+            log.publish(b"lost")
         assert log.publish(b"third") == 2
         assert bodies(log) == [b"first", b"second", b"third"]
 
 
-def test_a_sync_that_fails_behind_a_new_segment_that_is_not_noted_stops_no_log(
+def test_a_sync_that_fails_in_a_new_segment_that_is_not_noted_does_not_stop_the_log(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -748,26 +676,21 @@ def test_a_sync_that_fails_behind_a_new_segment_that_is_not_noted_stops_no_log(
     def dies(*of: object) -> None:
         raise Killed
 
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host", segment_bytes=4096)
+    with opened(root, writers="host", segment_bytes=4096) as log:
         log.publish(bytes(4096))
         with monkeypatch.context() as patch:
-            patch.setattr(LogTail, "_check_turn", dies)  # behind the line of the new one
+            patch.setattr(LogTail, "_check_turn", dies)  # the new segment has its first line
             with pytest.raises(Killed):
                 log.publish(b"lost")
         assert len(segments(log)) == 2
-    with Spool(root) as spool:
-        log = spool.log("users")
-        with pytest.MonkeyPatch.context() as patch:
-            failing_syncs(patch)
-            with pytest.raises(Unavailable):
-                log.publish(b"lost, too")
+    with opened(root) as log:
+        with failing_syncs(), pytest.raises(Unavailable):
+            log.publish(b"lost, too")
         assert log.publish(b"next") == 1
         assert bodies(log) == [bytes(4096), b"next"]
 
 
-def test_who_has_the_last_segment_open_follows_each_change_of_writers(
+def test_processes_with_an_open_segment_follow_each_change_of_writers(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
@@ -780,12 +703,10 @@ def test_who_has_the_last_segment_open_follows_each_change_of_writers(
         assert bodies(there) == bodies(log) == [b"here", b"there", b"here again"] * 4
 
 
-# -- what names say ------------------------------------------------------------------------------
+# -- ranges, large messages, fsck ----------------------------------------------------------------
 
 
 def test_ranges_are_sets_of_numbers() -> None:
-    import random
-
     rng = random.Random(1)
     for _ in range(200):
         ranges, numbers = Ranges(), set()
@@ -815,21 +736,6 @@ def test_ranges_are_sets_of_numbers() -> None:
             assert ranges.after(n) == after
 
 
-@MODES
-def test_what_retention_has_taken_is_an_answer(spool: Spool, writers: str) -> None:
-    log = made(spool, writers)
-    log.configure(segment_bytes=4096)
-    for _ in range(30):
-        log.publish_many([b"x" * 300] * 2)
-    first = segments(log)[0]
-    second = base(segments(log)[1])
-    first.unlink()
-    with pytest.raises(OffsetGone) as error:
-        log.page(0)
-    assert error.value.first == log.first() == second
-    assert next(message.offset for message in log.read("first")) == second
-
-
 def findings(log: Log, **options: bool) -> list[tuple[str, int]]:
     report = check(log.spool.context.tree.root, offline=True, **options)
     return [(finding.kind.value, finding.count) for finding in report.findings]
@@ -837,7 +743,7 @@ def findings(log: Log, **options: bool) -> list[tuple[str, int]]:
 
 @MODES
 def test_fsck_finds_nothing_in_a_sound_log(spool: Spool, writers: str) -> None:
-    log = made(spool, writers)
+    log = create(spool, writers)
     log.configure(segment_bytes=4096)
     assert findings(log, bodies=True) == []
     channel = log.channel("c", create=True)
@@ -847,7 +753,7 @@ def test_fsck_finds_nothing_in_a_sound_log(spool: Spool, writers: str) -> None:
     assert findings(log, bodies=True) == []
 
 
-def test_fsck_names_what_is_wrong(log: Log, spool: Spool) -> None:
+def test_fsck_reports_each_kind_of_damage(log: Log, spool: Spool) -> None:
     log.configure(segment_bytes=4096)
     for number in range(100):
         log.publish(b"%0200d" % number)
@@ -870,8 +776,8 @@ def test_fsck_names_what_is_wrong(log: Log, spool: Spool) -> None:
 
 
 @MODES
-def test_large_messages_are_read_where_nothing_is_kept(spool: Spool, writers: str) -> None:
-    log = made(spool, writers)
+def test_large_messages_are_read_without_a_cache(spool: Spool, writers: str) -> None:
+    log = create(spool, writers)
     spool.open_logs.blocks.budget = 0
     large = [b"%d" % number * (2 << 20) for number in range(4)]
     assert log.publish_many(large) == range(4)
@@ -880,10 +786,10 @@ def test_large_messages_are_read_where_nothing_is_kept(spool: Spool, writers: st
     assert bodies(log, 2) == large[2:]
 
 
-def test_who_is_interrupted_while_others_publish_keeps_nobody_waiting(
+def test_an_interrupted_publisher_blocks_no_other(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal's handler raises in the main thread, which waits for its turn to lead."""
+    """A signal handler raises in the main thread, which waits for its turn to lead."""
     log = spool.log("users", create=True)
     syncing, go_on = threading.Event(), threading.Event()
     real = os.pwrite

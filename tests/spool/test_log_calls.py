@@ -1,4 +1,4 @@
-"""What a publish costs does not know how many channels there are: the same system calls."""
+"""A publish makes the same system calls however many channels there are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_publish_makes_the_same_calls_with_1000_channels(root: Path, writers: 
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_a_publish_with_an_id_reads_nothing_of_what_this_process_has_published(root: Path) -> None:
+def test_a_publish_with_an_id_reads_no_messages_of_this_process(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.log("users", create=True)
         without = calls(root)
@@ -53,7 +53,7 @@ def test_a_publish_with_an_id_reads_nothing_of_what_this_process_has_published(r
 
 
 def calls(root: Path, own: str = "None") -> list[tuple[str, str]]:
-    """The system calls of two publishes of a new process. own: the Python for their ids."""
+    """The system calls of two publishes in a new process. own: Python code for their ids."""
     program = PROGRAM.replace("ID", own)
     done = subprocess.run(
         ["strace", "-f", "-o", "/dev/stdout", sys.executable, "-c", program, str(root)],
@@ -70,7 +70,7 @@ def calls(root: Path, own: str = "None") -> list[tuple[str, str]]:
             is_publishing = '"/begin"' in line
             continue
         match = re.match(r"\d+ +(\w+)\(", line)
-        # The memory of the interpreter, and what its threads do among themselves.
+        # Not the interpreter's memory management and locks.
         if is_publishing and match and match[1] not in ("brk", "mmap", "munmap", "futex"):
             found.append((match[1], line))
     return found

@@ -1,14 +1,14 @@
-"""Channels of a log: three orders, claims and their ends, done, seek, poison, windows."""
+"""Channels of a log: orders, claims, acknowledgements, seeks, poison messages, windows."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from fsmq.spool import ChannelMessage, Spool
+from fsmq.spool import Spool
 from fsmq.spool.errors import (
     ClaimVoid,
     InvalidValue,
@@ -25,6 +25,8 @@ from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.segment.record import FIRST, MARK_BYTES
 from fsmq.spool.verbs.moves.redrive import Redriven
 from tests.spool.helpers import Clock
+from tests.spool.logs import forget, offsets
+from tests.spool.running import in_threads
 
 ORDERS = pytest.mark.parametrize("order", ["none", "key", "strict"])
 
@@ -46,23 +48,19 @@ def fill(log: Log, number: int = 10, keys: int = 0) -> None:
     )
 
 
-def offsets(messages: list[ChannelMessage]) -> list[int]:
-    return [message.offset for message in messages]
-
-
 def folder(made: Channel, *parts: str) -> Path:
     root = made.log.spool.context.tree.root
     return root.joinpath("logs", made.log.name, "channels", made.name, *parts)
 
 
 def reopened(made: Channel) -> Channel:
-    """As a new process finds it."""
-    made.log.spool.open_logs.close()  # type: ignore[attr-defined]
+    """The channel as a new process sees it."""
+    forget(made.log)
     return made
 
 
 @ORDERS
-def test_all_is_handed_out_once_and_done(log: Log, order: str) -> None:
+def test_each_message_is_claimed_once_and_acknowledged(log: Log, order: str) -> None:
     fill(log, 100, keys=7)
     ch = channel(log, order=order)
     got: list[int] = []
@@ -78,7 +76,7 @@ def test_all_is_handed_out_once_and_done(log: Log, order: str) -> None:
 
 
 @ORDERS
-def test_a_claim_that_ends_comes_back_with_its_count(log: Log, clock: Clock, order: str) -> None:
+def test_messages_are_redelivered_when_a_claim_ends(log: Log, clock: Clock, order: str) -> None:
     fill(log, 5)
     ch = channel(log, order=order, visibility_timeout=10)
     first = ch.claim(3)
@@ -100,7 +98,7 @@ def test_a_claim_that_ends_comes_back_with_its_count(log: Log, clock: Clock, ord
     assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(0, 2)]
 
 
-def test_none_passes_what_was_given_up(log: Log, clock: Clock) -> None:
+def test_order_none_passes_released_messages(log: Log, clock: Clock) -> None:
     fill(log)
     ch = channel(log, order="none")
     a, b, c = ch.claim(3)
@@ -113,7 +111,7 @@ def test_none_passes_what_was_given_up(log: Log, clock: Clock) -> None:
     assert [(m.offset, m.deliveries) for m in ch.claim(1)] == [(2, 2)]
 
 
-def test_strict_waits_for_all_of_a_claim(log: Log, clock: Clock) -> None:
+def test_order_strict_waits_for_all_messages_of_a_claim(log: Log, clock: Clock) -> None:
     fill(log)
     ch = channel(log, order="strict")
     a, b, c = ch.claim(3)
@@ -134,33 +132,11 @@ def test_a_key_is_in_one_claim_at_a_time(log: Log, clock: Clock) -> None:
     assert ch.claim(10) == []
     ch.ack(first[1])
     assert offsets(ch.claim(2)) == [4, 7]
-    ch.release(first[0], first[3], delay=5)  # of the key k0, of which 6 and 9 wait
+    ch.release(first[0], first[3], delay=5)  # 6 and 9 have the same key
     ch.ack(first[2])
     assert offsets(ch.claim(9)) == [5, 8, 11]
     clock.advance(6)
     assert offsets(reopened(ch).claim(9)) == [0, 3, 6, 9]
-
-
-def test_a_released_message_waits_for_lower_ones_of_its_key(log: Log) -> None:
-    fill(log, 4, keys=1)
-    ch = channel(log)
-    messages = ch.claim(3)
-    messages[2].release()
-    assert ch.claim(9) == []
-    messages[0].ack()
-    assert ch.claim(9) == []
-    messages[1].ack()
-    assert offsets(ch.claim(9)) == [2, 3]
-
-
-def test_messages_without_a_key_pass_those_that_wait(log: Log) -> None:
-    log.publish_many([LogEntry(b"a", key="k"), LogEntry(b"b", key="k"), b"c", b"d"])
-    ch = channel(log)
-    [first] = ch.claim(1)
-    assert offsets(ch.claim(1)) == [2]
-    assert offsets(ch.claim(5)) == [3]
-    first.ack()
-    assert offsets(ch.claim(5)) == [1]
 
 
 def test_two_processes_share_a_channel(log: Log, spool: Spool, clock: Clock) -> None:
@@ -189,18 +165,12 @@ def test_threads_never_get_the_same_message(log: Log) -> None:
             got.extend(offsets(messages))
             ch.ack(*messages)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([work] * 6)
     assert sorted(got) == list(range(400))
 
 
 @ORDERS
-def test_those_who_claim_at_the_same_moment_share_a_claim(
-    log: Log, clock: Clock, order: str
-) -> None:
+def test_simultaneous_claims_are_written_together(log: Log, clock: Clock, order: str) -> None:
     fill(log, 10)
     ch = channel(log, order=order)
     each = ch.claim_each([Asked(1)] * 3 + [Asked(2)] + [Asked(1, visibility=90.0)] * 2)
@@ -212,12 +182,12 @@ def test_those_who_claim_at_the_same_moment_share_a_claim(
     assert len([line for line in lines if line.startswith("claimed ")]) == 3
     ch.ack(each[1][0])
     ch.renew(each[0][0], visibility=60.0)
-    clock.advance(31)  # what holds for 30 s is over
+    clock.advance(31)  # the claims of 30 s have ended
     assert offsets(reopened(ch).claim(10)) == [2, 3, 4, 7, 8, 9]
     assert [m.deliveries for m in ch.claim(10)] == []
 
 
-def test_of_one_key_not_two_get_messages(log: Log) -> None:
+def test_only_one_of_simultaneous_claims_gets_messages_of_a_key(log: Log) -> None:
     fill(log, 9, keys=3)
     ch = channel(log, order="key")
     assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [2], [], []]
@@ -226,7 +196,7 @@ def test_of_one_key_not_two_get_messages(log: Log) -> None:
     assert list(map(offsets, ch.claim_each([Asked(1)] * 5))) == [[0], [1], [5], [], []]
 
 
-def test_many_large_messages_are_for_as_many(log: Log) -> None:
+def test_simultaneous_claims_get_a_large_message_each(log: Log) -> None:
     fill(log, 6)
     ch = channel(log, order="none")
     each = ch.claim_each([Asked(1, max_bytes=1)] * 4)
@@ -235,7 +205,7 @@ def test_many_large_messages_are_for_as_many(log: Log) -> None:
     assert list(map(offsets, each)) == [[4], [5]]
 
 
-def test_done_through_is_about_what_was_handed_out(log: Log) -> None:
+def test_done_through_acknowledges_only_claimed_messages(log: Log) -> None:
     fill(log)
     ch = channel(log, order="none")
     ch.claim(3)
@@ -246,7 +216,7 @@ def test_done_through_is_about_what_was_handed_out(log: Log) -> None:
     assert ch.state().position == 6
 
 
-def test_what_was_not_handed_out_cannot_be_done(log: Log) -> None:
+def test_messages_that_are_not_claimed_cannot_be_settled(log: Log) -> None:
     fill(log)
     ch = channel(log)
     ch.claim(2)
@@ -259,7 +229,7 @@ def test_what_was_not_handed_out_cannot_be_done(log: Log) -> None:
         ch.renew(1)
 
 
-def test_late_dones_count_whoever_has_the_claim(log: Log, clock: Clock) -> None:
+def test_a_late_acknowledgement_counts_during_the_next_claim(log: Log, clock: Clock) -> None:
     fill(log, 2)
     ch = channel(log, order="none", visibility_timeout=1)
     [slow] = ch.claim(1)
@@ -280,7 +250,7 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
         with pytest.raises(ClaimVoid):
             verb()
     with pytest.raises(NotInFlight):
-        ch.ack(5)  # an offset alone says nothing of when it was claimed
+        ch.ack(5)
     new = reopened(ch).claim(4)
     assert [(m.offset, m.deliveries) for m in new] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     with pytest.raises(ClaimVoid):
@@ -293,7 +263,7 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
     assert sorted(path.name for path in folder(ch).iterdir()) == ["channel.json", "progress.1"]
 
 
-@pytest.mark.parametrize("what", ["log", "channel"])
+@pytest.mark.parametrize("recreated", ["log", "channel"])
 @pytest.mark.parametrize(
     "verb",
     [
@@ -307,17 +277,17 @@ def test_a_seek_makes_claims_void(log: Log) -> None:
     ],
     ids=["done", "done-both", "done-through", "renew", "release", "release-both", "bury"],
 )
-def test_a_claim_of_what_was_deleted_is_none_of_what_is_made_anew(
-    log: Log, spool: Spool, clock: Clock, what: str, verb: Callable[..., object]
+def test_a_claim_is_void_after_its_log_or_channel_was_recreated(
+    log: Log, spool: Spool, clock: Clock, recreated: str, verb: Callable[..., object]
 ) -> None:
-    """Another consumer has the same offsets of the new one, as often as the old one had."""
+    """Another consumer holds the same offsets of the new one, with the same delivery counts."""
     log.publish_many([b"0", b"1", b"2"])
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         for _ in range(9):  # not by chance
             ch = channel(log, order="none", dead_letter_queue="dead")
             old = ch.claim(3)[0]
             theirs = other.log(log.name)
-            if what == "log":
+            if recreated == "log":
                 theirs.delete()
                 theirs.create()
                 theirs.publish_many([b"new 0", b"new 1", b"new 2"])
@@ -335,12 +305,10 @@ def test_a_claim_of_what_was_deleted_is_none_of_what_is_made_anew(
             ch.delete()
 
 
-def test_a_channel_begins_where_it_is_told_to(log: Log, clock: Clock) -> None:
+def test_a_channel_starts_at_the_given_place(log: Log, clock: Clock) -> None:
     fill(log, 5)
     clock.advance(10)
     fill(log, 5)
-    from datetime import UTC, datetime
-
     moment = datetime.fromtimestamp(clock() - 5, UTC)
     for place, begin in (("first", 0), ("last", 10), (3, 3), (moment, 5), (99, 10)):
         made = log.channel(f"from-{begin}-{place}".replace(" ", "_").replace("+", "-"))
@@ -351,7 +319,7 @@ def test_a_channel_begins_where_it_is_told_to(log: Log, clock: Clock) -> None:
     assert len(log.channels()) == 5
 
 
-def test_a_pause_hands_out_nothing(log: Log) -> None:
+def test_nothing_can_be_claimed_from_a_paused_channel(log: Log) -> None:
     fill(log)
     ch = channel(log)
     [first, second] = ch.claim(2)
@@ -378,7 +346,7 @@ def test_the_window_is_bounded(log: Log) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["none", "key"])
-def test_a_file_is_replaced_when_it_has_grown(
+def test_the_progress_file_is_replaced_when_it_has_grown(
     log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 2000)
@@ -402,18 +370,18 @@ def test_a_file_is_replaced_when_it_has_grown(
     other.spool.close()  # type: ignore[attr-defined]
 
 
-def poison(ch: Channel, clock: Clock, number: int) -> None:
-    for _ in range(number):
+def claim_and_release_first(ch: Channel, times: int) -> None:
+    for _ in range(times):
         for message in ch.claim(1):
             assert message.offset == 0
             message.release()
 
 
 @ORDERS
-def test_poison_blocks(log: Log, clock: Clock, order: str) -> None:
+def test_poison_blocks(log: Log, order: str) -> None:
     fill(log, 4, keys=2)
     ch = channel(log, order=order, max_deliveries=2)
-    poison(ch, clock, 2)
+    claim_and_release_first(ch, 2)
     rest = ch.claim(9)
     assert offsets(rest) == {"none": [1, 2, 3], "key": [1, 3], "strict": []}[order]
     assert reopened(ch).state().blocked_at == 0
@@ -424,10 +392,10 @@ def test_poison_blocks(log: Log, clock: Clock, order: str) -> None:
     assert ch.state().position == 4
 
 
-def test_poison_is_skipped(log: Log, clock: Clock) -> None:
+def test_poison_is_skipped(log: Log) -> None:
     fill(log, 4, keys=1)
     ch = channel(log, max_deliveries=2, on_poison="skip")
-    poison(ch, clock, 2)
+    claim_and_release_first(ch, 2)
     assert offsets(ch.claim(9)) == [1, 2, 3]
     assert reopened(ch).state().skipped == 1
 
@@ -463,7 +431,7 @@ def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
 
 @pytest.mark.parametrize("limit", [{"max_depth": 1}, {"max_message_bytes": 2}])
 @ORDERS
-def test_what_the_dead_letter_queue_does_not_take_holds_up_nothing_else(
+def test_a_message_that_the_dead_letter_queue_refuses_holds_up_only_its_order(
     log: Log, spool: Spool, clock: Clock, order: str, limit: dict[str, int]
 ) -> None:
     dead = spool.queue("dead", create=True)
@@ -480,7 +448,7 @@ def test_what_the_dead_letter_queue_does_not_take_holds_up_nothing_else(
     assert ch.again_in() == pytest.approx(10, abs=0.1)
     ch.ack(*rest)
     dead.configure(**dict.fromkeys(limit))
-    assert offsets(ch.claim(9)) == []  # it is not tried each time
+    assert offsets(ch.claim(9)) == []  # not every claim retries it
     assert dead.counts().total == 1
     clock.advance(10)
     assert offsets(ch.claim(9)) == {"none": [], "key": [2], "strict": [1, 2]}[order]
@@ -490,8 +458,9 @@ def test_what_the_dead_letter_queue_does_not_take_holds_up_nothing_else(
     assert {message.body for message in dead.claim(9)} == {b"0", b"bad"}
 
 
-def test_a_letter_is_no_other_letter_s_prisoner(log: Log, spool: Spool, clock: Clock) -> None:
-    """Of some letters that are refused, each time, the others are put once."""
+def test_refused_dead_letters_do_not_hold_up_or_repeat_others(
+    log: Log, spool: Spool, clock: Clock
+) -> None:
     dead = spool.queue("dead", create=True)
     dead.configure(max_message_bytes=4)
     log.publish_many([b"bad" if number % 2 else b"large" for number in range(6)])
@@ -510,9 +479,7 @@ def test_a_letter_is_no_other_letter_s_prisoner(log: Log, spool: Spool, clock: C
     assert (ch.state().buried, ch.state().unburied_at) == (3, 0)
 
 
-def test_of_letters_that_are_refused_in_part_those_before_are_buried(
-    log: Log, spool: Spool, clock: Clock
-) -> None:
+def test_messages_before_a_refused_one_are_buried(log: Log, spool: Spool) -> None:
     dead = spool.queue("dead", create=True)
     dead.configure(max_message_bytes=4)
     log.publish_many([b"bad", b"large", b"bad"])
@@ -526,7 +493,7 @@ def test_of_letters_that_are_refused_in_part_those_before_are_buried(
     assert (ch.state().buried, dead.counts().total) == (3, 3)
 
 
-def test_a_fifo_queue_is_refused_for_letters(log: Log, spool: Spool) -> None:
+def test_a_fifo_queue_is_refused_as_the_dead_letter_queue(log: Log, spool: Spool) -> None:
     spool.create_queue("groups", fifo=True)
     with pytest.raises(InvalidValue, match=r"dead_letter_queue: .*fifo"):
         channel(log, dead_letter_queue="groups")
@@ -536,7 +503,7 @@ def test_a_fifo_queue_is_refused_for_letters(log: Log, spool: Spool) -> None:
     assert ch.settings().dead_letter_queue is None
 
 
-def test_a_channel_whose_dead_letter_queue_is_made_anew_as_fifo_can_be_changed(
+def test_a_channel_works_when_its_dead_letter_queue_was_recreated_as_fifo(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     log.publish_many([b"bad", b"good"])
@@ -551,7 +518,7 @@ def test_a_channel_whose_dead_letter_queue_is_made_anew_as_fifo_can_be_changed(
     assert ch.state().unburied_at == 0
 
 
-def test_what_was_done_does_not_go_back_into_a_log(log: Log, spool: Spool) -> None:
+def test_dead_letters_of_a_channel_are_not_redriven_to_the_log(log: Log, spool: Spool) -> None:
     fill(log, 2)
     ch = channel(log, dead_letter_queue="dead")
     ch.claim(2)[0].bury("why")
@@ -562,14 +529,14 @@ def test_what_was_done_does_not_go_back_into_a_log(log: Log, spool: Spool) -> No
     assert dead.redrive() == Redriven(no_origin=2)
     move = spool.begin_redrive("dead")
     spool.make_moves()
-    told = spool.find_move(move.ref)
-    assert told is not None
-    assert "they came from a log" in (told.error or "")
+    found = spool.find_move(move.ref)
+    assert found is not None
+    assert "they came from a log" in (found.error or "")
     spool.create_queue("again")
     assert dead.redrive(to="again") == Redriven(moved=2)
 
 
-def test_what_cannot_be_buried_is_refused(log: Log) -> None:
+def test_burying_without_a_dead_letter_queue_is_refused(log: Log) -> None:
     fill(log)
     ch = channel(log)
     [message] = ch.claim(1)
@@ -580,7 +547,7 @@ def test_what_cannot_be_buried_is_refused(log: Log) -> None:
     assert message.ack()
 
 
-def test_a_with_settles(log: Log) -> None:
+def test_a_with_block_settles_its_message(log: Log) -> None:
     fill(log, 2)
     ch = channel(log, order="strict")
     with ch.claim(1)[0]:
@@ -591,7 +558,7 @@ def test_a_with_settles(log: Log) -> None:
 
 
 @pytest.mark.parametrize("act", ["renew", "release", "bury"])
-def test_a_late_holder_changes_nothing_for_the_next_one(log: Log, clock: Clock, act: str) -> None:
+def test_a_late_consumer_does_not_affect_the_next_claim(log: Log, clock: Clock, act: str) -> None:
     fill(log, 2)
     ch = channel(log, order="none", dead_letter_queue="dead")
     late, other = ch.claim(2, visibility=5)
@@ -607,13 +574,13 @@ def test_a_late_holder_changes_nothing_for_the_next_one(log: Log, clock: Clock, 
     own.renew(20)
     clock.advance(6)
     assert offsets(ch.claim(9)) == [1]
-    getattr(ch, act)(0)  # an offset names whoever's claim it is
+    getattr(ch, act)(0)  # an offset alone means the current claim
     assert late.ack() is (act != "bury")
 
 
 @ORDERS
 def test_a_claim_that_has_ended_is_not_renewed(log: Log, clock: Clock, order: str) -> None:
-    """Else a key, or a strict channel, would be in two claims."""
+    """Otherwise a key, or a strict channel, would be in two claims."""
     log.publish_many([LogEntry(body, key="ann") for body in ("0", "1")])
     ch = channel(log, order=order)
     late = ch.claim(2, visibility=5)
@@ -625,7 +592,7 @@ def test_a_claim_that_has_ended_is_not_renewed(log: Log, clock: Clock, order: st
     assert [(m.offset, m.deliveries) for m in ch.claim(9)] == [(1, 2)]
 
 
-def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
+def test_verbs_of_a_deleted_channel_fail(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)
     messages = ch.claim(2)
@@ -638,7 +605,7 @@ def test_a_channel_that_is_gone_says_so(log: Log, spool: Spool) -> None:
         spool.log("none").channel("x").claim()
 
 
-def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
+def test_a_channel_without_its_progress_file_fails(log: Log) -> None:
     fill(log, 4)
     ch = channel(log, order="none")
     ch.ack(*ch.claim(2))
@@ -651,7 +618,7 @@ def test_without_its_file_a_channel_hands_out_nothing(log: Log) -> None:
     assert offsets(ch.claim(9)) == [2, 3]
 
 
-def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
+def test_a_channel_counts_damaged_messages_as_lost(log: Log) -> None:
     fill(log, 3)
     path = log.spool.context.tree.root / "logs/users/log" / f"{1:020}"
     data, at = path.read_bytes(), FIRST + MARK_BYTES + 20
@@ -664,7 +631,7 @@ def test_damage_in_the_log_is_lost_to_a_channel(log: Log) -> None:
     assert (state.position, state.lost, state.first_lost) == (3, 1, 0)
 
 
-def test_what_is_acknowledged_may_be_called_done(log: Log) -> None:
+def test_done_is_another_name_of_ack(log: Log) -> None:
     channel = log.channel("words")
     channel.create("first", order="none")
     log.publish_many(["a", "b", "c", "d"])

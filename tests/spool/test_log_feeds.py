@@ -1,8 +1,7 @@
-"""Topics feed logs, and the channel of a log feeds a queue: all or none, and nothing twice."""
+"""Topics feed logs, and channels feed queues: atomically, and each message once."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -24,11 +23,13 @@ from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.topic import Topic
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock
+from tests.spool.logs import failing_syncs
+from tests.spool.running import start_python
 
 
 @pytest.fixture
 def topic(spool: Spool) -> Topic:
-    """One with a queue and two logs."""
+    """A topic with a queue and two logs."""
     topic = spool.topic("news")
     topic.create()
     spool.create_queue("copies")
@@ -53,11 +54,8 @@ def test_a_topic_feeds_logs_and_queues(spool: Spool, topic: Topic) -> None:
     ids = topic.publish(b"sale", attributes={"type": "sale", "key": "ann"}, content_type="text/x")
     assert list(ids) == ["copies", "logs/all"]
     assert ids["logs/all"] == "0"
-    assert list(topic.publish(b"refund", attributes={"type": "refund"})) == [
-        "copies",
-        "logs/all",
-        "logs/refunds",
-    ]
+    ids = topic.publish(b"refund", attributes={"type": "refund"})
+    assert list(ids) == ["copies", "logs/all", "logs/refunds"]
     assert bodies(spool, "all") == [b"sale", b"refund"]
     assert bodies(spool, "refunds") == [b"refund"]
     assert claimed(spool, "copies") == [b"sale", b"refund"]
@@ -68,7 +66,7 @@ def test_a_topic_feeds_logs_and_queues(spool: Spool, topic: Topic) -> None:
         topic.publish(b"x", attributes={"id": "a log gives this a meaning"})
 
 
-def test_subscriptions_of_logs_come_and_go(spool: Spool, topic: Topic) -> None:
+def test_logs_subscribe_and_unsubscribe(spool: Spool, topic: Topic) -> None:
     assert topic.subscriptions() == {
         "copies": None,
         "logs/all": None,
@@ -112,7 +110,7 @@ def lower_limit(spool: Spool) -> None:
     ("obstacle", "error"),
     [(fill_queue, QueueFull), (fill_log, LogFull), (lower_limit, MessageTooLarge)],
 )
-def test_what_one_does_not_take_reaches_nobody(
+def test_a_message_that_one_subscriber_refuses_reaches_none(
     spool: Spool, topic: Topic, obstacle: Callable[[Spool], None], error: type[Exception]
 ) -> None:
     obstacle(spool)
@@ -124,9 +122,7 @@ def test_what_one_does_not_take_reaches_nobody(
     assert before in ([], [b"there"])
 
 
-def test_a_failed_sync_of_a_log_keeps_a_message_from_queues(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_whose_sync_failed_in_a_log_reaches_no_queue(root: Path) -> None:
     with Spool(root) as spool:
         topic = spool.topic("news")
         topic.create()
@@ -134,14 +130,8 @@ def test_a_failed_sync_of_a_log_keeps_a_message_from_queues(
         topic.subscribe("copies")
         spool.log("all", create=True).publish(b"before")
         topic.subscribe("logs/all")
-
-        def fails(fd: int) -> None:
-            raise OSError(5, "injected")
-
-        monkeypatch.setattr(os, "fdatasync", fails)
-        with pytest.raises(Exception, match=r"injected|Input/output|disk"):
+        with failing_syncs(), pytest.raises(Exception, match=r"injected|Input/output|disk"):
             topic.publish(b"lost")
-        monkeypatch.undo()
         assert bodies(spool, "all") == [b"before"]
         assert claimed(spool, "copies") == []
 
@@ -149,22 +139,17 @@ def test_a_failed_sync_of_a_log_keeps_a_message_from_queues(
 PUBLISHES = """
 import sys, time
 from fsmq.spool import Spool
-with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a", buffering=1) as told:
+with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a", buffering=1) as answers:
     topic = spool.topic("news")
     while True:
         body = str(time.time_ns())
         ids = topic.publish(body.encode())
-        print(body, ids["logs/all"], file=told)
+        print(body, ids["logs/all"], file=answers)
 """
 
 
-def start(program: str, *arguments: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
-
-
-def test_killed_publishers_leave_what_was_answered_in_all(tmp_path: Path) -> None:
-    root, told = tmp_path / "mq", tmp_path / "told"
+def test_answered_messages_of_killed_publishers_reach_all_subscribers(tmp_path: Path) -> None:
+    root, answers = tmp_path / "mq", tmp_path / "answers"
     with Spool(root) as spool:
         topic = spool.topic("news")
         topic.create()
@@ -174,15 +159,15 @@ def test_killed_publishers_leave_what_was_answered_in_all(tmp_path: Path) -> Non
         topic.subscribe("logs/all")
         size = 0
         for round_ in range(4):
-            process = start(PUBLISHES, root, told)
+            process = start_python(PUBLISHES, root, answers)
             try:
-                eventually(lambda s=size: told.exists() and told.stat().st_size > s + 300)
+                eventually(lambda s=size: answers.exists() and answers.stat().st_size > s + 300)
                 time.sleep(0.013 * round_)
             finally:
                 process.kill()
                 process.wait()
-            size = told.stat().st_size
-        answered = [line.split() for line in told.read_text().splitlines()]
+            size = answers.stat().st_size
+        answered = [line.split() for line in answers.read_text().splitlines()]
         spool.tend_logs()
         found = [message.body.decode() for message in spool.log("all").read()]
         for body, offset in answered:
@@ -211,8 +196,10 @@ def feed(spool: Spool, log: Log, wait: float = 0.0) -> int:
         return feeding.step(wait)
 
 
-def test_what_a_full_queue_could_not_take_is_no_delivery_more(spool: Spool, log: Log) -> None:
-    """Its consumers are away for long: nothing is wrong with the messages."""
+def test_messages_that_a_full_queue_refuses_are_not_counted_as_deliveries(
+    spool: Spool, log: Log
+) -> None:
+    """Nothing is wrong with the messages."""
     channel = log.channel("mails")
     channel.create("first", max_deliveries=3, on_poison="skip")
     log.publish_many([b"%d" % number for number in range(600)])
@@ -231,15 +218,6 @@ def test_what_a_full_queue_could_not_take_is_no_delivery_more(spool: Spool, log:
     assert (channel.state().lag, channel.state().skipped) == (0, 0)
 
 
-def test_what_is_kept_is_released_at_the_end(spool: Spool, log: Log) -> None:
-    log.publish(b"waits")
-    spool.configure("mails", {"max_depth": 1})
-    spool.queue("mails").put(b"x")
-    with pytest.raises(QueueFull):
-        feed(spool, log)
-    assert log.channel("mails").state().in_flight == 0
-
-
 def test_a_channel_feeds_a_queue(spool: Spool, log: Log) -> None:
     log.publish_many([LogEntry(b"one", key="ann", attributes={"a": "b"}), b"two", b""])
     assert feed(spool, log) == 3
@@ -251,8 +229,8 @@ def test_a_channel_feeds_a_queue(spool: Spool, log: Log) -> None:
     assert log.channel("mails").state().position == 3
 
 
-def test_what_was_put_before_a_crash_is_not_put_again(
-    spool: Spool, log: Log, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_messages_put_before_a_crash_are_not_put_again(
+    spool: Spool, log: Log, clock: Clock
 ) -> None:
     log.publish_many([b"%d" % number for number in range(5)])
     channel = log.channel("mails")
@@ -260,12 +238,12 @@ def test_what_was_put_before_a_crash_is_not_put_again(
     target = Feed(channel, spool.queue("mails"), log.name, log.stats().uuid)
     messages = channel.claim(5)
     spool.queue("mails").put_many([target._copy(one) for one in messages[:3]])
-    clock.advance(31)  # and then it died
+    clock.advance(31)  # it died, and its claim ends
     assert feed(spool, log) == 5
     assert sorted(claimed(spool, "mails")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_the_queue_refuses_comes_back(spool: Spool, log: Log, clock: Clock) -> None:
+def test_messages_that_the_queue_refuses_stay(spool: Spool, log: Log, clock: Clock) -> None:
     spool.configure("mails", {"max_message_bytes": 10})
     log.publish_many([b"small", b"x" * 11, b"small too"])
     assert feed(spool, log) == 3
@@ -282,15 +260,13 @@ def test_what_the_queue_refuses_comes_back(spool: Spool, log: Log, clock: Clock)
     assert log.channel("mails").state().in_flight == 0
 
 
-def test_what_a_queue_took_is_brought_once_though_it_refuses_the_rest(
-    spool: Spool, log: Log
-) -> None:
-    """Its consumers remove what came before the feed tries again."""
+def test_messages_are_put_once_though_the_queue_refuses_the_rest(spool: Spool, log: Log) -> None:
+    """Consumers remove the first ones before the feed retries."""
     bodies = [b"%d" % n for n in range(1000)]
     log.publish_many(bodies)
     found: list[bytes] = []
     for number in range(1, 9):
-        # What is removed is counted late: so the limit grows.
+        # Removals are counted late, so the limit grows.
         spool.configure("mails", {"max_depth": 300 * number})
         with suppress(QueueFull):
             feed(spool, log)
@@ -311,7 +287,7 @@ main()
 
 
 @pytest.mark.slow
-def test_killed_feeders_bring_each_message_once(tmp_path: Path) -> None:
+def test_killed_feeders_put_each_message_once(tmp_path: Path) -> None:
     root = tmp_path / "mq"
     number = 3000
     with Spool(root) as spool:
@@ -321,14 +297,14 @@ def test_killed_feeders_bring_each_message_once(tmp_path: Path) -> None:
         channel = log.channel("mails")
         channel.create("first", visibility_timeout=1.0)
         for stop in (1, 500, 1400, 2500):
-            process = start(FEEDS, root)
+            process = start_python(FEEDS, root)
             try:
                 eventually(lambda s=stop: spool.counts("mails").total >= s)
             finally:
                 process.kill()
                 process.wait()
         command = [sys.executable, "-m", "fsmq.cli", "log", "users", "--to", "mails", "--at", root]
-        subprocess.run(command, cwd=HOME, check=True, env={**os.environ, "PYTHONPATH": str(HOME)})
+        subprocess.run(command, cwd=HOME, check=True)
         assert channel.state().lag == 0
         found: list[int] = []
         while got := claimed(spool, "mails"):
@@ -336,7 +312,7 @@ def test_killed_feeders_bring_each_message_once(tmp_path: Path) -> None:
         assert sorted(found) == list(range(number))
 
 
-def test_a_copy_of_a_message_has_the_same_id_wherever_it_is_made(spool: Spool, log: Log) -> None:
+def test_the_copies_of_all_channels_have_the_same_id(spool: Spool, log: Log) -> None:
     log.publish(b"x")
     [message] = log.read()
     made: list[NewMessage] = [
@@ -346,10 +322,10 @@ def test_a_copy_of_a_message_has_the_same_id_wherever_it_is_made(spool: Spool, l
     assert made[0].id == made[1].id
 
 
-def test_a_deletion_that_died_behind_the_log_subscribes_no_later_one(
+def test_a_log_created_after_a_crashed_deletion_is_not_subscribed(
     spool: Spool, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes next ends what it has left: a retry, or who creates a log of this name."""
+    """A retry of the deletion, or a creation, removes the old subscriptions."""
     for log in ("all", "refunds"):
         with monkeypatch.context() as patch:
             patch.setattr(spool.context.topics, "entries_of", lambda name: 1 / 0)
@@ -363,10 +339,10 @@ def test_a_deletion_that_died_behind_the_log_subscribes_no_later_one(
     assert not {"logs/all", "logs/refunds"} & set(topic.subscriptions())
 
 
-def test_a_log_is_made_anew_only_when_all_of_the_old_one_is_gone(
+def test_a_log_is_recreated_only_after_the_whole_deletion(
     spool: Spool, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deletion is stopped where the log is gone, and its subscriptions are not."""
+    """The deletion is stopped between the log and its subscriptions."""
     entries_of = spool.context.topics.entries_of
     made: list[bool] = []
 

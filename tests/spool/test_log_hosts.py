@@ -1,11 +1,12 @@
-"""Logs that many hosts write, or many processes of one, with the lock that keeps them apart.
+"""Logs written by many hosts or processes, which take turns under a lock.
 
-What no lock keeps apart stands in `test_log_turns.py`.
+`test_log_turns.py` tests writers whose lock does not hold.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -14,10 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -42,8 +43,8 @@ from fsmq.spool.log.segment.tail import LogTail
 from fsmq.spool.log.segment.turns import Turn, last_end
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock, damage
-
-MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
+from tests.spool.logs import MODES, bodies, file_names, opened, segments
+from tests.spool.running import in_threads, start_python
 
 
 @pytest.fixture
@@ -53,22 +54,8 @@ def log(spool: Spool) -> Log:
     return made
 
 
-def names(log: Log) -> list[str]:
-    folder = log.spool.context.tree.root / "logs" / log.name / "log"
-    return sorted(path.name for path in folder.iterdir())
-
-
-def segments(log: Log) -> list[Path]:
-    folder = log.spool.context.tree.root / "logs" / log.name / "log"
-    return [folder / name for name in names(log) if name[0] != "."]
-
-
-def bodies(log: Log) -> list[bytes]:
-    return [message.body for message in log.read()]
-
-
 class FailingSyncs:
-    """Lets syncs of the bytes of files fail. during: called first."""
+    """Lets the next ``left`` syncs of file contents fail. during: called before each."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.left = 0
@@ -97,51 +84,26 @@ def test_two_hosts_with_one_id_store_one_message(log: Log, spool: Spool) -> None
             for number in range(30):
                 got.append((number, of.publish(b"x", id=str(number))))
 
-        threads = [threading.Thread(target=publish, args=(one,)) for one in logs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(publish, one) for one in logs)
     assert len(set(got)) == 30
     assert log.end() == 30
 
 
-def test_a_log_changes_from_one_host_to_many_and_back(log: Log, spool: Spool) -> None:
-    other = Spool(spool.tree.root, sync="none")
-    again = other.log("users")
-    expected = []
-
-    def both(text: bytes) -> None:
-        for one in (log, again, log):
-            assert one.publish(text) == len(expected)
-            expected.append(text)
-            assert bodies(log) == bodies(again) == expected
-
-    both(b"hosts")
-    log.configure(writers="host")
-    both(b"host")
-    log.configure(writers="hosts")
-    both(b"hosts again")
-    again.configure(writers="host")
-    both(b"host again")
-    other.close()
-
-
 @pytest.mark.parametrize("stops_at", ["create", "append"])
-def test_who_has_no_lock_appends_nothing_beside_the_only_host(
+def test_a_writer_without_the_lock_appends_nothing_once_one_host_writes(
     log: Log, spool: Spool, stops_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on without the lock while `writers` is changed, and is stopped there."""
+    """It publishes without the lock while `writers` is changed, and is stopped there."""
     monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.0, 0.1))
     log.publish(b"first")
-    told: dict[int, bytes] = {0: b"first"}
+    answered: dict[int, bytes] = {0: b"first"}
     stopped = {name: threading.Event() for name in ("create", "append")}
-    goes_on = {name: threading.Event() for name in ("create", "append")}
+    may_continue = {name: threading.Event() for name in ("create", "append")}
 
     def publish() -> None:
         with Spool(spool.tree.root, sync="none") as other, suppress(Unavailable):
             number = other.log("users").publish(b"late")
-            assert told.setdefault(number, b"late") == b"late"
+            assert answered.setdefault(number, b"late") == b"late"
 
     late = threading.Thread(target=publish)
 
@@ -151,7 +113,7 @@ def test_who_has_no_lock_appends_nothing_beside_the_only_host(
         def call(*given: Any) -> Any:
             if threading.current_thread() is late:
                 stopped[name].set()
-                assert goes_on[name].wait(60)
+                assert may_continue[name].wait(60)
             return real(*given)
 
         monkeypatch.setattr(owner, name, call)
@@ -167,20 +129,22 @@ def test_who_has_no_lock_appends_nothing_beside_the_only_host(
     stop_at(turns, "create")
     stop_at(File, "append")
     if stops_at == "append":
-        goes_on["create"].set()
+        may_continue["create"].set()
     log.configure(writers="host")
-    goes_on["create"].set()
+    may_continue["create"].set()
     eventually(lambda: stopped["append"].is_set() or not late.is_alive())
-    told[log.publish(b"of the host")] = b"of the host"
-    goes_on["append"].set()
+    answered[log.publish(b"of the host")] = b"of the host"
+    may_continue["append"].set()
     late.join()
-    told[log.publish(b"next")] = b"next"
-    assert [told[number] for number in range(len(told))] == bodies(log)
-    assert {b"of the host", b"next"} <= set(told.values())
+    answered[log.publish(b"next")] = b"next"
+    assert [answered[number] for number in range(len(answered))] == bodies(log)
+    assert {b"of the host", b"next"} <= set(answered.values())
 
 
-def test_what_hosts_do_on_a_network_filesystem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever `writers` says, they have turns: a lock may be lost with the server's patience."""
+def test_writers_on_a_network_filesystem_take_turns(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever `writers` says: the server may drop the lock of a host that is silent for long."""
     monkeypatch.setattr("fsmq.spool.layout.filesystem.is_network", lambda kind: True)
     for writers in ("host", "hosts"):
         with Spool(root) as one, Spool(root) as two, Spool(root) as three:
@@ -192,19 +156,18 @@ def test_what_hosts_do_on_a_network_filesystem(root: Path, monkeypatch: pytest.M
             for log in logs:
                 assert [int(body) for body in bodies(log)] == list(range(60))
                 assert log.publish(b"", id="7") == 7
-            assert ".turn." + f"{1:020}" not in names(logs[0])
+            assert ".turn." + f"{1:020}" not in file_names(logs[0])
             log.delete()
 
 
-def test_hosts_in_turn_go_on_in_one_segment(log: Log, spool: Spool) -> None:
-    """There is nothing to merge: files come of size, and of writers that died."""
+def test_hosts_in_turn_write_to_one_segment(log: Log, spool: Spool) -> None:
     log.configure(segment_bytes=1 << 20)
     with Spool(spool.tree.root, sync="none") as other:
         for number in range(50):
             one = log if number % 2 else other.log("users")
             assert one.publish(b"%d" % number) == number
-    assert [name for name in names(log) if name[0] != "."] == [f"{1:020}"]
-    assert len([name for name in names(log) if name.startswith(".turn.")]) == 1
+    assert [name for name in file_names(log) if name[0] != "."] == [f"{1:020}"]
+    assert len([name for name in file_names(log) if name.startswith(".turn.")]) == 1
 
 
 @MODES
@@ -212,10 +175,8 @@ def test_hosts_in_turn_go_on_in_one_segment(log: Log, spool: Spool) -> None:
 def test_a_listing_that_lacks_names_loses_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, lacks: int
 ) -> None:
-    """A listing is no snapshot: while names come and go it may lack some that are there."""
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers=writers, segment_bytes=4096)
+    """A listing is not a snapshot: while names come and go it may lack existing names."""
+    with opened(root, writers=writers, segment_bytes=4096) as log:
         for number in range(60):
             log.publish(b"%0200d" % number)
         log.channel("c").create("first", order="none")
@@ -240,7 +201,7 @@ def test_a_listing_that_lacks_names_loses_nothing(
 
 
 @pytest.mark.parametrize("before", ["host", "hosts"])
-def test_what_retention_has_taken_stays_gone_when_writers_change(
+def test_retired_messages_stay_gone_when_writers_change(
     root: Path, clock: Clock, before: str
 ) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
@@ -261,20 +222,20 @@ def test_what_retention_has_taken_stays_gone_when_writers_change(
             assert [m.offset for m in there.read()] == list(range(first, log.end()))
 
 
-def test_a_stopped_writer_keeps_others_out_for_seconds_only(
+def test_a_stopped_writer_blocks_others_for_seconds_only(
     log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "_PATIENCE_WITH_TURNS_S", (0.01, 0.02))
     log.publish(b"first")
     with (
         Spool(spool.tree.root, sync="none") as stopped,
-        stopped.log("users")._store.tail as its,
+        stopped.log("users")._store.tail as stopped_tail,
     ):
 
         def publish() -> None:
-            with its.locked():
+            with stopped_tail.locked():
                 assert log.publish(b"second") == 1
-                its.append([[entry(b"stopped")]], 4096)
+                stopped_tail.append([[entry(b"stopped")]], 4096)
 
         with pytest.raises(Unavailable):
             publish()
@@ -283,12 +244,10 @@ def test_a_stopped_writer_keeps_others_out_for_seconds_only(
 
 
 @MODES
-def test_behind_a_sync_that_failed_others_publish_on(
+def test_others_can_publish_after_a_failed_sync(
     root: Path, syncs: FailingSyncs, writers: str
 ) -> None:
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers=writers)
+    with opened(root, writers=writers) as log, opened(root) as other:
         assert [log.publish(b"one"), other.publish(b"two")] == [0, 1]
         syncs.left = 1
         with pytest.raises(Unavailable):
@@ -302,45 +261,41 @@ def test_behind_a_sync_that_failed_others_publish_on(
 
 
 @MODES
-def test_an_id_whose_sync_failed_is_stored_by_the_next_try(
+def test_an_id_whose_sync_failed_is_stored_by_a_retry(
     root: Path, syncs: FailingSyncs, writers: str
 ) -> None:
-    """Another process has seen the message meanwhile, and must not take it for stored."""
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers=writers)
+    """Another process has seen the message before, and must not count it as stored."""
+    with opened(root, writers=writers) as log, opened(root) as other:
         assert [log.publish(b"a", id="a"), other.publish(b"b", id="b")] == [0, 1]
 
         def publish_y() -> None:
             with suppress(Unavailable):
                 other.publish(b"y", id="y")
 
-        also = threading.Thread(target=publish_y)
+        other_publisher = threading.Thread(target=publish_y)
 
-        def publish_behind_it() -> None:
+        def append_another() -> None:
             end = last_end(log._store.disk)
-            also.start()
+            other_publisher.start()
             while writers == "host" and last_end(log._store.disk) == end:
                 time.sleep(0.001)  # until it is appended
 
-        syncs.left, syncs.during = 1, publish_behind_it
+        syncs.left, syncs.during = 1, append_another
         with pytest.raises(Unavailable):
             log.publish(b"x", id="x")
-        also.join()
+        other_publisher.join()
         offset = other.publish(b"x", id="x")
         assert {m.offset: m.id for m in other.read()}[offset] == "x"
         assert log.publish(b"x", id="x") == offset
         assert [message.id for message in log.read()].count("x") == 1
 
 
-def test_an_append_that_was_cut_off_is_not_answered_when_the_log_has_grown_past_it(
+def test_a_stopped_append_that_was_cut_off_fails_though_the_log_has_grown_past_it(
     root: Path, syncs: FailingSyncs
 ) -> None:
-    """A publisher is stopped between append and sync; the sync of another fails, and the log goes
-    on in new segments, beyond the offset that the first has given."""
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers="host", segment_bytes=4096)
+    """A publisher is stopped between append and sync; the sync of another fails, and the log
+    continues in new segments, beyond the offset of the first."""
+    with opened(root, writers="host", segment_bytes=4096) as log, opened(root) as other:
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
         with other._store.tail as stopped:
             with stopped.locked():
@@ -355,12 +310,8 @@ def test_an_append_that_was_cut_off_is_not_answered_when_the_log_has_grown_past_
         assert other.publish(b"again") == 12
 
 
-def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_past_it(
-    root: Path,
-) -> None:
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers="host", segment_bytes=4096)
+def test_a_stopped_append_that_others_synced_succeeds(root: Path) -> None:
+    with opened(root, writers="host", segment_bytes=4096) as log, opened(root) as other:
         assert [log.publish(b"0"), other.publish(b"1")] == [0, 1]
         with other._store.tail as stopped:
             with stopped.locked():
@@ -372,32 +323,30 @@ def test_an_append_that_others_have_synced_is_answered_when_the_log_has_grown_pa
 
 
 @MODES
-def test_a_full_disk_leaves_no_more_files_with_each_try(
+def test_retries_on_a_full_disk_leave_no_more_files(
     root: Path, monkeypatch: pytest.MonkeyPatch, writers: str
 ) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers=writers, segment_bytes=4096)
+    with opened(root, writers=writers, segment_bytes=4096) as log:
         log.publish(bytes(5000))
-        before = names(log)
+        before = file_names(log)
 
         def is_full(fd: int, data: bytes, position: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        for module in ("sealing", "segments"):  # at the line of the next segment, or at the append
+        for module in ("sealing", "segments"):  # the first line of the next segment, the append
             with monkeypatch.context() as patch:
                 patch.setattr(f"fsmq.spool.log.segment.{module}.write_at", is_full)
                 for _ in range(5):
                     with pytest.raises(Unavailable):
                         log.publish(b"refused")
-        assert len(names(log)) <= len(before) + 1
+        assert len(file_names(log)) <= len(before) + 1
         assert log.publish(b"next") == 1
         assert bodies(log) == [bytes(5000), b"next"]
 
 
 @MODES
 @pytest.mark.parametrize("full", ["empty files", "the next segment", "all syncs"])
-def test_a_full_disk_leaves_no_more_turns_with_each_try(
+def test_retries_on_a_full_disk_leave_no_more_turns(
     root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, full: str
 ) -> None:
     with Spool(root) as spool, Spool(root) as other:
@@ -416,23 +365,20 @@ def test_a_full_disk_leaves_no_more_turns_with_each_try(
 
         monkeypatch.setattr(os, "pwrite", is_full)
         if full == "the next segment":
-            monkeypatch.setattr(
-                "fsmq.spool.log.segment.sealing.write_at", lambda fd, *given: never(fd)
-            )
-            monkeypatch.setattr(
-                "fsmq.spool.log.segment.segments.write_at", lambda fd, *given: never(fd)
-            )
+            for module in ("sealing", "segments"):
+                name = f"fsmq.spool.log.segment.{module}.write_at"
+                monkeypatch.setattr(name, lambda fd, *given: never(fd))
         if full == "all syncs":
             monkeypatch.setattr(os, "fdatasync", never)
             monkeypatch.setattr(os, "fsync", never)
-        before = names(log)
-        # One that could write nothing into its turn has it still, as long as nobody takes another.
-        tries = (log,) if full == "empty files" else (log, other.log("users"))
+        before = file_names(log)
+        # A writer that could not write its turn keeps it until another one takes a turn.
+        writing = (log,) if full == "empty files" else (log, other.log("users"))
         for _ in range(20):
-            for one in tries:
+            for one in writing:
                 with suppress(Unavailable):
                     one.publish(bytes(5000))
-        assert len(names(log)) <= len(before) + 2
+        assert len(file_names(log)) <= len(before) + 2
         monkeypatch.undo()
         log.publish(b"next")
         assert (bodies(log)[0], bodies(other.log("users"))[-1]) == (b"first", b"next")
@@ -441,27 +387,27 @@ def test_a_full_disk_leaves_no_more_turns_with_each_try(
 def test_a_turn_that_could_not_be_written_hides_no_later_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind one that the disk refused `a` takes its turn; `b`, whose turn is older, sees that."""
+    """`a` takes its turn after one that the disk refused; `b`, whose turn is older, notices."""
     with Spool(root) as spool, Spool(root) as two, Spool(root) as three:
         b, a, refused = (one.log("users") for one in (spool, two, three))
         b.create(writers="hosts")
         b.publish(b"first")
-        told = {0: b"first"}
+        answered = {0: b"first"}
 
         def publish(log: Log, body: bytes) -> None:
             with suppress(Unavailable):
-                told[log.publish(body)] = body
+                answered[log.publish(body)] = body
 
         threads = {
             "a": threading.Thread(target=publish, args=(a, b"of a")),
             "b": threading.Thread(target=publish, args=(b, b"of b")),
         }
-        stopped, goes_on = ({one: threading.Event() for one in threads} for _ in range(2))
+        stopped, may_continue = ({one: threading.Event() for one in threads} for _ in range(2))
 
         def stop(one: str) -> None:
             if threading.current_thread() is threads[one]:
                 stopped[one].set()
-                assert goes_on[one].wait(60)
+                assert may_continue[one].wait(60)
 
         monkeypatch.setattr(LogTail, "_hold", lambda tail, patience_s: False)  # no lock helps
         unlink_before, write, append = turns._unlink_before, Turn.write, File.append
@@ -489,12 +435,12 @@ def test_a_turn_that_could_not_be_written_hides_no_later_one(
         threads["b"].start()
         assert eventually(lambda: stopped["b"].is_set() or not threads["b"].is_alive())
         for one in ("a", "b"):
-            goes_on[one].set()
+            may_continue[one].set()
             threads[one].join()
-        assert {one.offset: one.body for one in a.read()} == told
+        assert {one.offset: one.body for one in a.read()} == answered
 
 
-def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, spool: Spool) -> None:
+def test_the_mover_shows_messages_hidden_by_a_late_note(log: Log, spool: Spool) -> None:
     log.publish(b"first")
     path = segments(log)[0].with_name(".sync")
     late = path.read_bytes()
@@ -504,7 +450,7 @@ def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, sp
     with Spool(spool.tree.root, sync="none", delivers=False) as other:
         there = other.log("users")
         with there._store.tail as tail:
-            tail._sync_is_known = True  # it has read the log before
+            tail._sync_is_known = True  # as if it had read the log before
         assert bodies(there) == [b"first"]
         spool.tend_logs()
         assert bodies(there) == [b"first", bytes(5000), b"in the next segment"]
@@ -512,17 +458,15 @@ def test_what_a_late_note_of_a_stopped_writer_hides_the_mover_shows(log: Log, sp
     assert bodies(log)[3:] == [b"last"]
 
 
-# -- another log of the name ---------------------------------------------------------------------
+# -- recreated logs ------------------------------------------------------------------------------
 
 
 @MODES
-def test_a_log_that_was_made_anew_is_another_one(
+def test_a_recreated_log_is_another_one(
     root: Path, writers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the numbers of its files: here its folder has that of the first."""
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers=writers)
+    """Even if its folder has the inode number of the old one."""
+    with opened(root, writers=writers) as log, opened(root) as other:
         log.publish_many([b"old"] * 5)
         assert len(bodies(other)) == 5
         before = os.stat(root / "logs/users/log").st_ino
@@ -542,30 +486,26 @@ def test_a_log_that_was_made_anew_is_another_one(
 
 
 @MODES
-def test_who_is_at_work_on_a_log_that_is_made_anew_changes_nothing_of_it(
-    root: Path, writers: str
-) -> None:
-    with Spool(root) as one, Spool(root) as two:
-        log, other = one.log("users"), two.log("users")
-        log.create(writers=writers, segment_bytes=4096)
+def test_a_writer_of_the_deleted_log_does_not_change_the_new_one(root: Path, writers: str) -> None:
+    with opened(root, writers=writers, segment_bytes=4096) as log, opened(root) as other:
         for number in range(5):
             log.publish(bytes(5000) + b"%d" % number)
         other.publish(b"old")
         before: list[str] = []
 
-        def go_on() -> None:
+        def write_after_recreation() -> None:
             with other._store.tail as tail, tail.locked():
                 log.delete()
                 log.create(writers=writers)
                 assert log.publish(b"new") == 0
-                before.extend(names(log))
+                before.extend(file_names(log))
                 tail.append([[entry(bytes(5000))]], 4096)
                 tail.roll()
                 tail.remove_through(3)
 
         with suppress(Unavailable):
-            go_on()
-        assert names(log) == before
+            write_after_recreation()
+        assert file_names(log) == before
         assert bodies(log) == [b"new"]
         assert other.publish(b"newer") == 1
 
@@ -576,24 +516,21 @@ def test_who_is_at_work_on_a_log_that_is_made_anew_changes_nothing_of_it(
 @MODES
 @pytest.mark.parametrize("size", [1, LINE_BYTES, FIRST])
 @pytest.mark.parametrize("which", [0, 1, -1])
-@pytest.mark.parametrize("checkpoints", ["there", "gone"])
-def test_a_damaged_line_costs_nothing(
-    root: Path, writers: str, size: int, which: int, checkpoints: str
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+def test_a_damaged_first_line_loses_nothing(
+    root: Path, writers: str, size: int, which: int, has_checkpoints: bool
 ) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers=writers, segment_bytes=4096)
+    with opened(root, writers=writers, segment_bytes=4096) as log:
         for number in range(100):
             log.publish(b"%0100d" % number)
         path = segments(log)[which]
     damage(path, 3 if size == 1 else 0, size)
     found = check(root, offline=True).findings
     assert [finding.kind.value for finding in found] == ["bad-segment"]
-    if checkpoints == "gone":
+    if not has_checkpoints:
         for checkpoint in (*path.parent.glob(".turn.*"), path.with_name(".sync")):
             checkpoint.unlink()
-    with Spool(root) as spool:
-        log = spool.log("users")
+    with opened(root) as log:
         assert [int(body) for body in bodies(log)] == list(range(100))
         assert log.publish(b"100") == 100
         log.configure(segment_bytes=4097)
@@ -606,12 +543,8 @@ def test_a_damaged_line_costs_nothing(
 
 @MODES
 @pytest.mark.parametrize("which", [1, -1])
-def test_a_segment_that_is_gone_costs_its_own_messages(
-    root: Path, writers: str, which: int
-) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers=writers, segment_bytes=4096)
+def test_a_missing_segment_loses_only_its_messages(root: Path, writers: str, which: int) -> None:
+    with opened(root, writers=writers, segment_bytes=4096) as log:
         for number in range(100):
             log.publish(b"%0100d" % number)
         path = segments(log)[which]
@@ -621,8 +554,7 @@ def test_a_segment_that_is_gone_costs_its_own_messages(
         channel = log.channel("c")
         channel.create("first", order="none")
     path.unlink()
-    with Spool(root) as spool:
-        log = spool.log("users")
+    with opened(root) as log:
         assert log.publish(b"100") == 100
         found = [int(body) for body in bodies(log)]
         lost = sorted(set(range(101)) - set(found))
@@ -645,12 +577,8 @@ def marks_of(path: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_damaged_byte_of_a_mark_costs_nothing_and_one_of_a_message_that_alone(
-    root: Path,
-) -> None:
-    with Spool(root) as spool:
-        log = spool.log("users")
-        log.create(writers="host")
+def test_a_damaged_mark_loses_nothing_and_a_damaged_message_only_itself(root: Path) -> None:
+    with opened(root, writers="host") as log:
         for number in range(200):
             log.publish(b"%0100d" % number)
         path = segments(log)[0]
@@ -658,8 +586,7 @@ def test_a_damaged_byte_of_a_mark_costs_nothing_and_one_of_a_message_that_alone(
     whole = path.read_bytes()
     for at in range(mark - 120, mark + MARK_BYTES):
         damage(path, at)
-        with Spool(root) as spool:
-            log = spool.log("users")
+        with opened(root) as log:
             found = [message.offset for message in log.read()]
             lost = sorted(set(range(200)) - set(found))
             assert lost == ([] if at >= mark else [63]), at
@@ -668,37 +595,37 @@ def test_a_damaged_byte_of_a_mark_costs_nothing_and_one_of_a_message_that_alone(
     assert not check(root, offline=True, bodies=True).findings
 
 
-# -- what a process keeps ------------------------------------------------------------------------
+# -- open files and memory -----------------------------------------------------------------------
 
 
-def test_logs_that_come_and_go_leave_no_descriptors(root: Path) -> None:
-    def opened() -> int:
+def test_deleted_logs_leave_no_descriptors(root: Path) -> None:
+    def count() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
         spool.log("first", create=True).publish(b"x")
-        before = opened()
+        before = count()
         for number in range(30):
             log = spool.log(f"job-{number}", create=True)
             log.publish(b"x")
             log.delete()
-        assert opened() == before
+        assert count() == before
         for number in range(30):
             log = other.log(f"of-other-{number}", create=True)
             spool.log(log.name).publish(b"x")
             log.delete()
             with pytest.raises(NoSuchLog):
                 spool.log(log.name).publish(b"y")
-        assert opened() <= before + 5
+        assert count() <= before + 5
 
 
 @pytest.mark.parametrize("has_synced", [True, False])
 @pytest.mark.parametrize(("call", "of"), [("pwrite", "/.turn."), ("pread", "/log/0000")])
 @MODES
-def test_a_disk_that_refuses_takes_no_descriptor_with_each_try(
+def test_failing_calls_leak_no_descriptors(
     root: Path, monkeypatch: pytest.MonkeyPatch, writers: str, call: str, of: str, has_synced: bool
 ) -> None:
-    """Of a program that starts then, and has to find where the log ends."""
+    """The process has just started and has to find the end of the log."""
     with Spool(root) as spool:
         spool.log("users").create(writers=writers)
         spool.log("users").publish_many([bytes(1000)] * 100)
@@ -713,16 +640,16 @@ def test_a_disk_that_refuses_takes_no_descriptor_with_each_try(
         return real(fd, what, at)
 
     with Spool(root) as spool:
-        log, opened = spool.log("users"), []
+        log, counts = spool.log("users"), []
         monkeypatch.setattr(os, call, refuses)
         for _ in range(9):
-            with suppress(Unavailable):  # one that seals what cannot be read goes on behind it
+            with suppress(Unavailable):  # a writer seals what it cannot read and continues
                 log.publish(b"x")
-            opened.append(len(os.listdir("/proc/self/fd")))
-        assert opened[-1] <= opened[0] + 1
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[-1] <= counts[0] + 1
 
 
-def test_logs_that_nobody_uses_are_closed_when_another_is_used(
+def test_idle_logs_are_closed_when_another_is_used(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Spool(root, sync="none") as spool:
@@ -735,7 +662,7 @@ def test_logs_that_nobody_uses_are_closed_when_another_is_used(
         assert len(os.listdir("/proc/self/fd")) <= before + 5
 
 
-def test_places_in_segments_that_went_are_forgotten(root: Path, clock: Clock) -> None:
+def test_cached_places_of_retired_segments_are_dropped(root: Path, clock: Clock) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
         log = spool.log("users")
         log.create(segment_bytes=4096, retain_for=60.0, writers="host")
@@ -748,7 +675,7 @@ def test_places_in_segments_that_went_are_forgotten(root: Path, clock: Clock) ->
             spool.tend_logs()
         assert log.first() == log.end() == 1000
         assert len(store.reader._places) <= 2
-        assert len(names(log)) <= 5
+        assert len(file_names(log)) <= 5
 
 
 # -- times ---------------------------------------------------------------------------------------
@@ -771,32 +698,9 @@ def test_a_clock_that_was_far_ahead_for_a_moment_does_not_end_retention(
         assert log.first() == log.end() == 6
 
 
-def test_a_log_that_is_too_large_drops_what_is_not_old(root: Path) -> None:
-    with Spool(root, sync="none") as spool:
-        log = spool.log("users")
-        log.create(retain_for=3600.0, max_bytes=20_000, segment_bytes=4096)
-        for _ in range(20):
-            log.publish(bytes(5000))
-        spool.tend_logs()
-        assert 0 < log.first() < 20
-        assert log.stats().bytes <= 20_000
-
-
-def test_an_id_of_a_message_that_is_far_ahead_is_forgotten(root: Path, clock: Clock) -> None:
-    with Spool(root, sync="none", clock=clock) as spool:
-        log = spool.log("users")
-        log.create(dedupe_window=60)
-        clock.advance(3600)
-        assert log.publish(b"x", id="x") == 0
-        assert log.publish(b"x", id="x") == 0
-        clock.advance(-3600 + 61)
-        assert log.publish(b"x", id="x") == 1
-        assert log.publish(b"x", id="x") == 1
-
-
 # -- processes -----------------------------------------------------------------------------------
 
-# Without a disk to wait for they would publish more than a test can read.
+# The sleep keeps them from publishing more than the test can read.
 WRITER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
@@ -805,43 +709,37 @@ from fsmq.spool.log.segment.segments import File
 tail._PATIENCE_WITH_TURNS_S = 0.3, 0.6
 with Spool(sys.argv[1], sync="none", delivers=False) as spool:
     log = spool.log("users")
-    with open(sys.argv[2], "w", buffering=1) as told:
+    with open(sys.argv[2], "w", buffering=1) as answered:
         number = 0
         while True:
             body = f"{sys.argv[2]} {number}"
             number += 1
             time.sleep(0.002)
             try:
-                print(log.publish(body), body, file=told)
+                print(log.publish(body), body, file=answered)
             except Unavailable:
                 pass
 """
 
 
-def start(root: Path, folder: Path, number: int) -> Iterator[tuple[Popen[bytes], Path]]:
-    for name in range(number):
-        told = folder / f"writer-{name}"
-        command = [sys.executable, "-c", WRITER, str(root), str(told)]
-        yield Popen(command, cwd=HOME, stdout=DEVNULL, env={**os.environ, "PYTHONPATH": HOME}), told
-
-
 @pytest.mark.slow
-def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
+def test_stopped_and_killed_writers_lose_nothing_and_reuse_no_offset(
     log: Log, tmp_path: Path
 ) -> None:
-    """Processes are stopped for longer than others wait for them, a channel reads, segments go."""
+    """Processes are stopped for longer than others wait for them, while a channel reads."""
     rng, root = random.Random(11), log.spool.context.tree.root
     channel = log.channel("c")
     channel.create("first", order="none", visibility_timeout=300)
     seen: dict[int, bytes] = {}
-    running = list(start(root, tmp_path, 3))
+    answers = [tmp_path / f"writer-{number}" for number in range(3)]
+    running = [start_python(WRITER, root, path) for path in answers]
     begin = time.monotonic()
     wakes: list[tuple[float, Popen[bytes]]] = []
     grown = stops = 0
     try:
-        eventually(lambda: all(path.exists() for _, path in running))  # each has begun
+        eventually(lambda: all(path.exists() for path in answers))
         while (stops < 12 or log.end() < 400) and time.monotonic() < begin + 90:
-            process, _ = rng.choice(running)
+            process = rng.choice(running)
             if log.end() > grown + 20 and process not in [stopped for _, stopped in wakes]:
                 grown, stops = log.end(), stops + 1
                 process.send_signal(signal.SIGSTOP)
@@ -856,7 +754,7 @@ def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
                 assert seen.setdefault(message.offset, message.body) == message.body
             channel.ack(*messages)
     finally:
-        for process, _ in running:
+        for process in running:
             process.kill()
             process.wait()
     assert stops >= 12
@@ -866,9 +764,9 @@ def test_stopped_and_killed_writers_lose_nothing_and_no_offset_means_two_things(
     assert {message.offset: message.body for message in log.read()} == seen
     assert sorted(seen) == list(range(log.end()))
     assert channel.state().lost == 0
-    told_lines = [line for _, path in running for line in path.read_text().splitlines()]
-    assert len(told_lines) > 100
-    for line in told_lines:
+    answered = [line for path in answers for line in path.read_text().splitlines()]
+    assert len(answered) > 100
+    for line in answered:
         offset, _, body = line.partition(" ")
         assert seen[int(offset)] == body.encode()
     assert len(set(seen.values())) == len(seen)
@@ -891,7 +789,7 @@ with Spool(sys.argv[1], sync="fsync", delivers=False) as spool:
 
 @MODES
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_what_is_refused_at_a_process_whose_syncs_fail_is_stored_by_another(
+def test_messages_of_a_process_whose_syncs_fail_are_stored_by_another(
     tmp_path: Path, writers: str
 ) -> None:
     root = tmp_path / "mq"
@@ -900,24 +798,17 @@ def test_what_is_refused_at_a_process_whose_syncs_fail_is_stored_by_another(
     program = [sys.executable, "-c", PUBLISHES, str(root)]
     inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=7+7"]
     strace = ["strace", "-qq", "-f", "-o", "/dev/null", *inject]
-    environment = {**os.environ, "PYTHONPATH": str(HOME)}
     running = [
-        Popen([*before, *program, name], cwd=HOME, env=environment, stdout=subprocess.PIPE)
+        Popen([*before, *program, name], cwd=HOME, stdout=subprocess.PIPE)
         for before, name in ((strace, "failing"), ([], "sound"))
     ]
     answers: dict[str, int | None] = {}
     for process in running:
         out, _ = process.communicate(timeout=120)
-        answers.update(map(json_pair, out.splitlines()))
+        answers.update(map(json.loads, out.splitlines()))
     refused = [own for own, offset in answers.items() if offset is None]
     assert any(own.startswith("failing") for own in refused)
-    with Spool(root) as spool:
-        log = spool.log("users")
+    with opened(root) as log:
         answers.update({own: log.publish(own, id=own) for own in refused})
         found = {message.offset: message.id for message in log.read()}
     assert {offset: own for own, offset in answers.items()} == found
-
-
-def json_pair(line: bytes) -> tuple[str, int | None]:
-    own, offset = line.decode().strip("[]").split(", ")
-    return own.strip('"'), None if offset == "null" else int(offset)

@@ -1,6 +1,6 @@
-"""A log and its channels against a model: three orders, poison, seeks, retention, clock steps.
+"""A log and a channel against a model: orders, poison, seeks, retention, clock steps.
 
-Two processes, each with memory of its own, work on one log; now and then one starts anew.
+Two spools, which share no memory, use one log; now and then one is reopened.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -20,8 +19,8 @@ from fsmq.spool.errors import ClaimVoid, NotInFlight
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming.dispatch import Asked
 from fsmq.spool.log.log import Log, LogEntry
-from tests.harness.rounds import part_of
 from tests.spool.helpers import Clock
+from tests.spool.machines import machine_settings
 
 HOLD_S, MOST, WINDOW = 10.0, 3, 7
 DEAD = "dead"
@@ -30,7 +29,7 @@ ORDERS = {"none": "none", "key": "key", "strict": "strict", "skips": "key"}
 
 @dataclass
 class Held:
-    """A message that was handed out, or given up until a moment."""
+    """A message that is claimed, or released with a delay."""
 
     deliveries: int
     deadline: float
@@ -39,7 +38,7 @@ class Held:
 
 @dataclass
 class Reader:
-    """What a channel should know."""
+    """The expected state of a channel."""
 
     order: str
     skips: bool
@@ -99,7 +98,7 @@ class LogMachine(RuleBasedStateMachine):
     def _channel(self, process: int, name: str) -> Channel:
         return self._log(process).channel(name)
 
-    # -- what happens ----------------------------------------------------------------------------
+    # -- rules -----------------------------------------------------------------------------------
 
     @rule(
         process=st.integers(0, 1),
@@ -129,7 +128,7 @@ class LogMachine(RuleBasedStateMachine):
         counts=st.lists(st.sampled_from([1, 1, 1, 2]), min_size=1, max_size=6),
     )
     def claim_each(self, process: int, name: str, counts: list[int]) -> None:
-        """Many at the same moment get what they would in turn."""
+        """Simultaneous claims get the same messages as successive ones."""
         reader = self.readers[name]
         self._end_poison(reader)
         found = self._channel(process, name).claim_each([Asked(count) for count in counts])
@@ -137,10 +136,12 @@ class LogMachine(RuleBasedStateMachine):
             self._hand_out(reader, count, messages)
 
     def _end_poison(self, reader: Reader) -> None:
-        """What a claim does first."""
-        if reader.paused:
-            return
-        self._lose(reader)
+        """The first step of a claim."""
+        if not reader.paused:
+            self._lose(reader)
+            self._skip_poison(reader)
+
+    def _skip_poison(self, reader: Reader) -> None:
         if reader.skips:
             for offset, held in list(reader.held.items()):
                 if held.deadline <= self.clock() and held.deliveries >= MOST:
@@ -177,7 +178,7 @@ class LogMachine(RuleBasedStateMachine):
         return [o for o in range(self.first, len(self.messages)) if o not in reader.done]
 
     def _eligible(self, reader: Reader) -> list[int]:
-        """All that a claim of any size could get, by the channel's order."""
+        """The messages that a claim of unlimited size gets in the channel's order."""
         unfinished = self._within_window(reader)
         now = self.clock()
         if reader.order == "none":
@@ -220,11 +221,11 @@ class LogMachine(RuleBasedStateMachine):
         process=st.integers(0, 1),
         name=st.just("reader"),
         data=st.data(),
-        what=st.sampled_from(
+        verb=st.sampled_from(
             ["done", "done", "through", "done", "release", "delay", "renew", "bury"]
         ),
     )
-    def settle(self, process: int, name: str, data: st.DataObject, what: str) -> None:
+    def settle(self, process: int, name: str, data: st.DataObject, verb: str) -> None:
         reader = self.readers[name]
         self._lose(reader)
         mine = sorted(offset for offset in reader.held if offset in reader.hands)
@@ -233,20 +234,20 @@ class LogMachine(RuleBasedStateMachine):
         some = data.draw(st.lists(st.sampled_from(mine), min_size=1, max_size=4, unique=True))
         channel = self._channel(process, name)
         now = self.clock()
-        if what == "done":
+        if verb == "done":
             assert channel.ack(*some) == len(some)
             assert channel.ack(*some) == 0
             self._finish(reader, some)
-        elif what == "through":
+        elif verb == "through":
             finished = [offset for offset in reader.held if offset <= some[0]]
             assert channel.done_through(some[0]) == len(finished)
             self._finish(reader, finished)
-        elif what == "bury":
+        elif verb == "bury":
             channel.bury(*some)
             self._finish(reader, some)
             reader.buried += len(some)
             self.dead |= set(some)
-        elif what == "renew":
+        elif verb == "renew":
             if any(reader.held[offset].deadline <= now for offset in some):
                 with pytest.raises(NotInFlight):
                     channel.renew(*some, visibility=3 * HOLD_S)
@@ -255,7 +256,7 @@ class LogMachine(RuleBasedStateMachine):
             for offset in some:
                 reader.held[offset].deadline = now + 3 * HOLD_S
         else:
-            delay = 0.0 if what == "release" else 2 * HOLD_S
+            delay = 0.0 if verb == "release" else 2 * HOLD_S
             channel.release(*some, delay=delay)
             for offset in some:
                 reader.held[offset].deadline = now + delay
@@ -263,7 +264,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(process=st.integers(0, 1), name=st.just("reader"))
     def release_the_lowest(self, process: int, name: str) -> None:
-        """Of some that are claimed: what may be handed out then is what orders differ in."""
+        """Release the lowest claimed message: the orders differ in what can be claimed then."""
         self.claim(process, name, 3)
         reader = self.readers[name]
         now = self.clock()
@@ -299,7 +300,7 @@ class LogMachine(RuleBasedStateMachine):
         reader.done, reader.held, reader.hands = set(range(to)), {}, {}
 
     @rule(process=st.integers(0, 1), name=st.just("reader"))
-    def late_done(self, process: int, name: str) -> None:
+    def late_ack(self, process: int, name: str) -> None:
         for message in self.readers[name].old[:2]:
             try:
                 message.ack()
@@ -312,7 +313,7 @@ class LogMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @rule(process=st.integers(0, 1))
-    def start_anew(self, process: int) -> None:
+    def reopen(self, process: int) -> None:
         self.spools[process].close()
         self.spools[process] = self._open()
         for reader in self.readers.values():
@@ -327,19 +328,14 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.messages) > 40)
     @rule(process=st.integers(0, 1))
     def retain(self, process: int) -> None:
-        """All but the newest goes, whatever channels say."""
+        """Remove all but the newest messages, even unread ones."""
         log = self._log(process)
         log.configure(retain_for=0, retain_bytes=6000, max_bytes=1)
         self.spools[process].tend_logs()
         log.configure(retain_for=1e6)
         self.first = log.first()
         for reader in self.readers.values():
-            if reader.skips:  # the mover skips what nobody claims
-                for offset, held in list(reader.held.items()):
-                    if held.deadline <= self.clock() and held.deliveries >= MOST:
-                        del reader.held[offset]
-                        reader.done.add(offset)
-                        reader.skipped += 1
+            self._skip_poison(reader)  # as the mover does
 
     def _lose(self, reader: Reader) -> None:
         gone = {offset for offset in range(self.first) if offset not in reader.done}
@@ -349,16 +345,16 @@ class LogMachine(RuleBasedStateMachine):
             reader.held.pop(offset, None)
             reader.hands.pop(offset, None)
 
-    # -- what holds ------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------
 
     @invariant()
-    def all_is_read(self) -> None:
+    def all_messages_are_read(self) -> None:
         for process in (0, 1):
             found = [(m.offset, m.body, m.key) for m in self._log(process).read()]
             assert found == [(n, *self.messages[n]) for n in range(self.first, len(self.messages))]
 
     @invariant()
-    def channels_are_where_they_should_be(self) -> None:
+    def channels_have_the_expected_state(self) -> None:
         for name, reader in self.readers.items():
             self._lose(reader)
             state = self._channel(0, name).state()
@@ -376,9 +372,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(
-    max_examples=part_of(100, 200),
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+TestLog.settings = machine_settings(100, 200, steps=30)

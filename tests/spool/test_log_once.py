@@ -1,10 +1,8 @@
-"""Numbered batches of a writer are in a log once, whatever dies."""
+"""Numbered batches of a writer are stored once, even when processes die."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +16,10 @@ from fsmq.spool.log import idempotent
 from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.store import Store
-from tests.harness.suite import HOME, eventually
+from tests.harness.suite import eventually
 from tests.spool.helpers import Clock
+from tests.spool.logs import MODES, bodies
+from tests.spool.running import start_python
 
 
 @pytest.fixture
@@ -29,10 +29,6 @@ def log(spool: Spool) -> Log:
 
 def batch(*bodies: bytes) -> list[LogEntry]:
     return [LogEntry(body) for body in bodies]
-
-
-def bodies(log: Log) -> list[bytes]:
-    return [message.body for message in log.read()]
 
 
 def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
@@ -50,31 +46,29 @@ def test_a_batch_is_stored_once(log: Log, clock: Clock) -> None:
         publish_once(log, "job", 3, [LogEntry(b"x", id="own")])
 
 
-def test_a_writer_sees_what_it_has_noted_of_its_last_batch(log: Log) -> None:
-    told: list[Any] = []
+def refuse(last: idempotent.Noted) -> None:
+    raise InvalidValue("job", f"{last.run}")
+
+
+def test_a_writer_sees_the_note_of_its_last_batch(log: Log) -> None:
+    seen: list[Any] = []
 
     def publish(number: int, run: dict[str, Any], *given: bytes) -> None:
-        publish_once(log, "job", number, batch(*given), run=run, check=lambda n: told.append(n.run))
-
-    def refuse(last: idempotent.Noted) -> None:
-        raise InvalidValue("job", f"{last.run}")
+        publish_once(log, "job", number, batch(*given), run=run, check=lambda n: seen.append(n.run))
 
     publish(3, {"rows": 2}, b"a", b"b")
-    assert told == []
+    assert seen == []
     for number in (3, 4, 4, 2):
         publish(number, {"rows": number}, b"c")
-    assert told == [{"rows": 2}, {"rows": 2}, {"rows": 4}, {"rows": 4}]
+    assert seen == [{"rows": 2}, {"rows": 2}, {"rows": 4}, {"rows": 4}]
     with pytest.raises(InvalidValue, match="'rows': 4"):
         publish_once(log, "job", 5, batch(b"d"), check=refuse)
     assert bodies(log) == [b"a", b"b", b"c"]
 
 
-def test_what_was_noted_of_a_batch_that_was_not_published_is_replaced(
+def test_the_note_of_an_unpublished_batch_is_replaced(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(last: idempotent.Noted) -> None:
-        raise InvalidValue("job", f"{last.run}")
-
     monkeypatch.setattr(Store, "publish", lambda self, entries: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         publish_once(log, "job", 0, batch(b"a"), run={"rows": 1})
@@ -84,17 +78,17 @@ def test_what_was_noted_of_a_batch_that_was_not_published_is_replaced(
         publish_once(log, "job", 0, batch(b"b"), check=refuse)
 
 
-def test_a_first_batch_of_a_writer_relies_on_no_name_that_may_not_be_durable(
+def test_the_first_batch_of_a_writer_adds_no_names_to_the_folder_of_the_log(
     log: Log, spool: Spool
 ) -> None:
-    """The folder of writers was synced with the log, whoever else is at work."""
+    """The folder of writers was made durable with the log."""
     folder = spool.tree.root / "logs/users"
     names = sorted(os.listdir(folder))
     assert publish_once(log, "job", 0, batch(b"a")) == range(1)
     assert sorted(os.listdir(folder)) == names
 
 
-def test_what_was_noted_and_not_published_is_published(
+def test_a_batch_that_was_noted_but_not_published_is_published_by_a_retry(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Store, "publish", lambda self, entries: 1 / 0)
@@ -111,44 +105,42 @@ import sys
 from fsmq.spool import Spool
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.idempotent import publish_once
-with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a+", buffering=1) as told:
-    told.seek(0)
-    number = len(told.readlines())  # Spark's checkpoint
+with Spool(sys.argv[1], delivers=False) as spool, open(sys.argv[2], "a+", buffering=1) as answers:
+    answers.seek(0)
+    number = len(answers.readlines())  # Spark's checkpoint
     while True:
         publish_once(spool.log("users"), "job", number, [LogEntry(b"%d" % number)] * 3)
-        print(number, file=told)
+        print(number, file=answers)
         number += 1
 """
 
 
 def test_killed_writers_publish_each_batch_once(tmp_path: Path) -> None:
-    root, told = tmp_path / "mq", tmp_path / "told"
+    root, answers = tmp_path / "mq", tmp_path / "answers"
     with Spool(root) as spool:
         log = spool.log("users")
         log.create(dedupe_window=0)
         size = 0
         for round_ in range(6):
-            command = [sys.executable, "-c", PROGRAM, str(root), str(told)]
-            environment = {**os.environ, "PYTHONPATH": str(HOME)}
-            process = subprocess.Popen(command, cwd=HOME, env=environment)
+            process = start_python(PROGRAM, root, answers)
             try:
-                eventually(lambda s=size: told.exists() and told.stat().st_size > s + 30)
+                eventually(lambda s=size: answers.exists() and answers.stat().st_size > s + 30)
                 time.sleep(0.003 * round_)
             finally:
                 process.kill()
                 process.wait()
-            size = told.stat().st_size
-        number = len(told.read_text().splitlines())
+            size = answers.stat().st_size
+        number = len(answers.read_text().splitlines())
         publish_once(log, "job", number, batch(b"%d" % number) * 3)
         found = [int(body) for body in bodies(log)]
         assert found == [n for n in range(number + 1) for _ in range(3)]
 
 
-@pytest.mark.parametrize("writers", ["host", "hosts"])
+@MODES
 def test_a_batch_whose_writer_died_before_its_sync_is_found_long_after(
     spool: Spool, clock: Clock, writers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next try is of a program that has the log open, and knows where it was durable."""
+    """The retry comes from a process that has the log open and knows its durable end."""
     log = spool.log("events")
     log.create(writers=writers)
     publish_once(log, "job", 1, batch(b"one"))
@@ -161,25 +153,25 @@ def test_a_batch_whose_writer_died_before_its_sync_is_found_long_after(
     assert bodies(log) == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("then", ["before-the-note", "behind-the-note"])
-def test_a_batch_is_stored_once_in_a_log_that_is_made_anew_meanwhile(
-    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, then: str
+@pytest.mark.parametrize("moment", ["before the note", "after the note"])
+def test_a_batch_is_stored_once_in_a_log_that_is_recreated_during_the_call(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     log.publish_many([b"old"] * 5)
     write = idempotent._write
 
-    def made_anew() -> None:
+    def recreate() -> None:
         monkeypatch.undo()
         with Spool(spool.tree.root, sync="none", clock=clock) as other:
             other.log("users").delete()
             other.log("users").create()
 
     def stopped(*given: Any) -> None:
-        if then == "before-the-note":
-            made_anew()
+        if moment == "before the note":
+            recreate()
         write(*given)
-        if then == "behind-the-note":
-            made_anew()
+        if moment == "after the note":
+            recreate()
 
     monkeypatch.setattr(idempotent, "_write", stopped)
     with suppress(NoSuchLog):

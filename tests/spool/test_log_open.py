@@ -1,13 +1,13 @@
-"""How many logs a process has open, whatever it keeps of them."""
+"""How many logs a process has open."""
 
 from __future__ import annotations
 
 import gc
 import os
 import resource
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -16,6 +16,8 @@ from fsmq.spool.errors import NoSuchLog
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.segment.record import LogMessage
 from fsmq.spool.log.store import Store
+from tests.spool.logs import bodies
+from tests.spool.running import in_threads
 
 MOST = 8
 NAMES = [f"log{number}" for number in range(30)]
@@ -29,21 +31,21 @@ def logs(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[Log]:
 
 
 def files_of(spool: Spool, folder: str = "logs") -> Counter[str]:
-    """How many descriptors there are of each log."""
+    """The number of descriptors of each log."""
     within = f"{spool.tree.root}/{folder}/"
     found: Counter[str] = Counter()
     for name in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:
-            continue  # that of this listing
+            continue  # the descriptor of this listing
         if path.startswith(within):
             found[path.removeprefix(within).partition("/")[0]] += 1
     return found
 
 
 def stores(log: Log) -> int:
-    """How many this process has of a log."""
+    """The number of stores of a log in this process."""
     gc.collect()
     root = log.spool.context.tree.root
     return sum(
@@ -52,7 +54,7 @@ def stores(log: Log) -> int:
     )
 
 
-def test_who_keeps_many_logs_keeps_few_files_open(spool: Spool, logs: list[Log]) -> None:
+def test_a_process_that_uses_many_logs_keeps_few_files_open(spool: Spool, logs: list[Log]) -> None:
     readers: list[Iterator[LogMessage]] = []
     for log in logs:
         log.publish(b"0")
@@ -79,7 +81,7 @@ def test_who_keeps_many_logs_keeps_few_files_open(spool: Spool, logs: list[Log])
     assert [stores(log) for log in logs] == [1] * len(logs)
 
 
-def test_a_log_is_not_closed_under_who_is_at_work_on_it(spool: Spool, logs: list[Log]) -> None:
+def test_a_log_is_not_closed_while_it_is_in_use(spool: Spool, logs: list[Log]) -> None:
     first = logs[0]
     first.publish(b"first")
     store = first._store
@@ -94,33 +96,24 @@ def test_a_log_is_not_closed_under_who_is_at_work_on_it(spool: Spool, logs: list
 
 def test_threads_publish_to_and_read_more_logs_than_are_open(spool: Spool, logs: list[Log]) -> None:
     kept = [log._store for log in logs]
-    errors: list[Exception] = []
 
     def work(number: int) -> None:
-        try:
-            for round_ in range(10):
-                for at, log in enumerate(logs):
-                    if (at + round_) % 4 == number:
-                        log.publish(b"x")
-                    kept[at].end()
-        except Exception as error:
-            errors.append(error)
+        for round_ in range(10):
+            for at, log in enumerate(logs):
+                if (at + round_) % 4 == number:
+                    log.publish(b"x")
+                kept[at].end()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(partial(work, number) for number in range(4))
     assert [log.end() for log in logs] == [10] * len(logs)
-    assert len(files_of(spool)) <= MOST + len(threads)
+    assert len(files_of(spool)) <= MOST + 4
 
 
 @pytest.mark.parametrize("limit", [256, 1024])
-def test_logs_leave_most_files_to_others(spool: Spool, limit: int) -> None:
+def test_logs_use_a_quarter_of_the_file_limit(spool: Spool, limit: int) -> None:
     logs = [spool.log(f"log{number}", create=True) for number in range(limit // 4)]
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit += len(os.listdir("/proc/self/fd"))  # which this process has from other tests
+    limit += len(os.listdir("/proc/self/fd"))  # files left open by other tests
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
         for _ in range(2):
@@ -133,22 +126,22 @@ def test_logs_leave_most_files_to_others(spool: Spool, limit: int) -> None:
     assert sum(files_of(spool).values()) <= limit // 4
 
 
-@pytest.mark.parametrize("who", ["itself", "another"])
-def test_of_channels_that_came_and_went_nothing_is_kept(spool: Spool, who: str) -> None:
+@pytest.mark.parametrize("by_another", [False, True])
+def test_deleted_channels_are_not_kept_in_memory(spool: Spool, by_another: bool) -> None:
     log = spool.log("users", create=True)
     log.publish(b"x")
-    stays = [log.channel(f"stays{number}", create=True) for number in range(10)]
+    lasting = [log.channel(f"lasting{number}", create=True) for number in range(10)]
     with Spool(spool.tree.root, sync="none") as other:
         for number in range(500):
             log.channel(f"c{number}").create("first")
             log.channel(f"c{number}").claim()
-            (spool if who == "itself" else other).log("users").channel(f"c{number}").delete()
-            stays[number % 10].claim()
+            (other if by_another else spool).log("users").channel(f"c{number}").delete()
+            lasting[number % 10].claim()
     assert len(spool.open_logs._channels) < 100
-    assert log.channels() == sorted(channel.name for channel in stays)
+    assert log.channels() == sorted(channel.name for channel in lasting)
 
 
-def test_of_a_log_that_was_deleted_nothing_stays_open(spool: Spool, logs: list[Log]) -> None:
+def test_a_deleted_log_has_no_open_files(spool: Spool, logs: list[Log]) -> None:
     log = logs[0]
     log.publish(b"old")
     kept = log._store
@@ -160,4 +153,4 @@ def test_of_a_log_that_was_deleted_nothing_stays_open(spool: Spool, logs: list[L
     with pytest.raises(NoSuchLog):
         kept.end()
     assert not files_of(spool, "remove")
-    assert [message.body for message in log.read()] == [b"new"]
+    assert bodies(log) == [b"new"]

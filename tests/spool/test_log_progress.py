@@ -1,4 +1,4 @@
-"""The file of a channel's progress: who adds to it, what damage costs, and who takes its place."""
+"""The progress file of a channel: appends, damage and replacement."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from fsmq.spool.log.log import Log, LogEntry
 from tests.harness.cost import counted
 from tests.spool.crashing import MUTATING
 from tests.spool.helpers import Clock
+from tests.spool.running import in_threads
 
 
 @pytest.fixture
@@ -35,19 +36,19 @@ def log(spool: Spool) -> Log:
 
 @pytest.fixture
 def two(spool: Spool, clock: Clock) -> Iterator[Spool]:
-    """A process of its own, as far as memory goes."""
+    """A second spool, which shares no memory with the first."""
     with Spool(spool.tree.root, sync="none", clock=clock, delivers=False) as other:
         yield other
 
 
 @pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change is followed by a new file."""
+def always_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is replaced after each change."""
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 0)
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
 
 
-def made(log: Log, number: int, keys: int = 0, **settings: Any) -> Channel:
+def create(log: Log, number: int, keys: int = 0, **settings: Any) -> Channel:
     entries = [LogEntry(b"%d" % n, key=f"k{n % keys}" if keys else None) for n in range(number)]
     log.publish_many(entries)
     channel = log.channel("mailer")
@@ -55,11 +56,11 @@ def made(log: Log, number: int, keys: int = 0, **settings: Any) -> Channel:
     return channel
 
 
-def seen_by(spool: Spool) -> Channel:
+def mailer(spool: Spool) -> Channel:
     return spool.log("users").channel("mailer")
 
 
-def anew(spool: Spool, clock: Clock) -> Spool:
+def reopened(spool: Spool, clock: Clock) -> Spool:
     return Spool(spool.tree.root, sync="none", clock=clock, delivers=False)
 
 
@@ -73,39 +74,39 @@ def offsets(channel: Channel, count: int = 1000) -> list[int]:
     return [message.offset for message in channel.claim(count)]
 
 
-# -- what the log has ------------------------------------------------------------------------------
+# -- messages that the log does not show -----------------------------------------------------------
 
 
-def set_back(log: Log, two: Spool) -> Callable[[], None]:
-    """Sets the note of where the log is durable back, as a writer that was stopped does, to where
-    the other process has seen it."""
+def prepare_late_note(log: Log, two: Spool) -> Callable[[], None]:
+    """A function that sets the noted durable end of the log back, as a stopped writer may, to
+    where the other process has seen it."""
     log.publish_many([LogEntry(b"%d" % n, key=f"k{n % 2}") for n in range(2)])
     [path] = (log.spool.context.tree.root / "logs/users/log").glob(".sync")
     before = path.read_bytes()
     assert two.log("users").end() == 2
 
-    def act() -> None:
+    def write_note() -> None:
         with open(path, "r+b") as file:
             file.write(before)
 
-    return act
+    return write_note
 
 
 @pytest.mark.parametrize("order", ["none", "key", "strict"])
-def test_what_a_log_does_not_show_is_not_lost(
+def test_messages_that_a_log_does_not_show_are_not_lost(
     log: Log, two: Spool, clock: Clock, order: str
 ) -> None:
-    late = set_back(log, two)
-    channel = made(log, 4, keys=2, order=order)
+    write_note = prepare_late_note(log, two)
+    channel = create(log, 4, keys=2, order=order)
     channel.claim(6, visibility=5)
     channel.ack(1)
     clock.advance(6)
-    late()
+    write_note()
     with pytest.raises(Unavailable, match="does not show its offset"):
-        seen_by(two).claim(9)
+        mailer(two).claim(9)
     log.publish(b"6")
-    assert offsets(seen_by(two)) == [0, 2, 3, 4, 5, 6]
-    assert seen_by(two).state().lost == 0
+    assert offsets(mailer(two)) == [0, 2, 3, 4, 5, 6]
+    assert mailer(two).state().lost == 0
 
 
 @pytest.mark.parametrize(
@@ -117,43 +118,43 @@ def test_what_a_log_does_not_show_is_not_lost(
     ],
     ids=["claim", "end_poison", "bury"],
 )
-def test_what_a_log_does_not_show_is_buried_when_it_does(
+def test_messages_that_a_log_does_not_show_are_buried_later(
     log: Log, spool: Spool, two: Spool, clock: Clock, verb: Callable[[Channel], object]
 ) -> None:
-    late = set_back(log, two)
-    channel = made(log, 4, max_deliveries=1, dead_letter_queue="dead")
+    write_note = prepare_late_note(log, two)
+    channel = create(log, 4, max_deliveries=1, dead_letter_queue="dead")
     channel.claim(6, visibility=5)
     channel.ack(0, 1)
     clock.advance(6)
-    late()
+    write_note()
     with suppress(Unavailable):
-        verb(seen_by(two))
-    assert (seen_by(two).state().buried, seen_by(two).state().lost) == (0, 0)
+        verb(mailer(two))
+    assert (mailer(two).state().buried, mailer(two).state().lost) == (0, 0)
     log.publish(b"6")
-    clock.advance(10)  # what cannot be buried waits so long
-    verb(seen_by(two))
-    assert (seen_by(two).state().buried, seen_by(two).state().lost) == (4, 0)
+    clock.advance(10)  # until burying is retried
+    verb(mailer(two))
+    assert (mailer(two).state().buried, mailer(two).state().lost) == (4, 0)
     assert sorted(m.body for m in spool.queue("dead").claim(9)) == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("order", ["none", "key", "strict"])
-def test_damage_brings_nothing_back_that_is_done_or_held(
+def test_damage_brings_no_acknowledged_or_claimed_message_back(
     log: Log, spool: Spool, clock: Clock, order: str
 ) -> None:
-    """Another process finds the damaged message in a gap: it waited for the first of its key."""
+    """The damaged message is in a gap: it waited for the first message of its key."""
     log.publish_many([LogEntry(b"%d" % n * 50, key=key) for n, key in enumerate("AABCD")])
-    channel = made(log, 0, order="key")
+    channel = create(log, 0, order="key")
     for offset in (0, 2, 3):
         assert offsets(channel, 1) == [offset]
     channel.ack(0, 2)
     damage(log, b"1" * 50)
-    with anew(spool, clock) as other:
-        seen_by(other).configure(order=order)
-        got = seen_by(other).claim(9)
+    with reopened(spool, clock) as other:
+        mailer(other).configure(order=order)
+        got = mailer(other).claim(9)
         assert [one.offset for one in got] == ([] if order == "strict" else [4])
         channel.ack(3)
-        assert offsets(seen_by(other)) == ([4] if order == "strict" else [])
-        assert seen_by(other).state().lost == 1
+        assert offsets(mailer(other)) == ([4] if order == "strict" else [])
+        assert mailer(other).state().lost == 1
 
 
 def damage(log: Log, body: bytes) -> None:
@@ -161,16 +162,16 @@ def damage(log: Log, body: bytes) -> None:
     path.write_bytes(path.read_bytes().replace(body, b"?" * len(body)))
 
 
-def test_what_is_damaged_is_lost_and_not_buried(
+def test_damaged_messages_are_lost_and_not_buried(
     log: Log, spool: Spool, two: Spool, clock: Clock
 ) -> None:
     log.publish_many([LogEntry(b"%d" % n * 50) for n in range(4)])
-    channel = made(log, 0, max_deliveries=1, dead_letter_queue="dead")
+    channel = create(log, 0, max_deliveries=1, dead_letter_queue="dead")
     channel.claim(3, visibility=5)
     damage(log, b"1" * 50)
     clock.advance(6)
-    assert offsets(seen_by(two)) == [3]
-    state = seen_by(two).state()
+    assert offsets(mailer(two)) == [3]
+    state = mailer(two).state()
     assert (state.buried, state.lost, state.first_lost) == (2, 1, 1)
     assert len(spool.queue("dead").claim(9)) == 2
 
@@ -180,7 +181,7 @@ def test_what_is_damaged_is_lost_and_not_buried(
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Stops the process just before it opens the channel's file; others act meanwhile."""
+    """Lets another process act just before this one opens the channel's file."""
 
     def stop(act: Callable[[], object]) -> None:
         def opened(*place: Any) -> ProgressFile:
@@ -193,16 +194,16 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
     return stop
 
 
-def test_a_stopped_program_hands_out_nothing_in_a_pause(
+def test_a_stopped_claim_gets_nothing_from_a_paused_channel(
     log: Log, two: Spool, stopped: Callable[[Callable[[], object]], None]
 ) -> None:
-    channel = made(log, 4)
-    stopped(seen_by(two).pause)
+    channel = create(log, 4)
+    stopped(mailer(two).pause)
     assert offsets(channel) == []
 
 
 @pytest.mark.parametrize("verb", [Channel.claim, Channel.end_poison], ids=["claim", "end_poison"])
-def test_a_stopped_program_skips_nothing_that_is_to_be_buried_now(
+def test_a_stopped_process_follows_a_change_from_skip_to_bury(
     log: Log,
     spool: Spool,
     two: Spool,
@@ -210,23 +211,23 @@ def test_a_stopped_program_skips_nothing_that_is_to_be_buried_now(
     stopped: Callable[[Callable[[], object]], None],
     verb: Callable[[Channel], object],
 ) -> None:
-    channel = made(log, 4, max_deliveries=1, on_poison="skip")
+    channel = create(log, 4, max_deliveries=1, on_poison="skip")
     channel.claim(3, visibility=5)
     clock.advance(6)
-    stopped(lambda: seen_by(two).configure(on_poison="bury", dead_letter_queue="dead"))
+    stopped(lambda: mailer(two).configure(on_poison="bury", dead_letter_queue="dead"))
     verb(channel)
     assert (channel.state().skipped, channel.state().buried) == (0, 3)
     assert len(spool.queue("dead").claim(9)) == 3
 
 
-# -- what is done ----------------------------------------------------------------------------------
+# -- acknowledgements ------------------------------------------------------------------------------
 
 
-def test_a_slow_finisher_undoes_nothing(
-    log: Log, spool: Spool, clock: Clock, always: None, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_acknowledgement_undoes_no_other(
+    log: Log, spool: Spool, clock: Clock, always_replaced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sync takes long, and others finish and replace the file meanwhile."""
-    channel = made(log, 300)
+    """During its sync others acknowledge messages and replace the file."""
+    channel = create(log, 300)
     channel.claim(300, visibility=3600)
     stalled, go = threading.Event(), threading.Event()
     sync = channel._store._sync
@@ -245,20 +246,20 @@ def test_a_slow_finisher_undoes_nothing(
         channel.ack(offset)
     go.set()
     thread.join()
-    with anew(spool, clock) as later:
-        state = seen_by(later).state()
+    with reopened(spool, clock) as later:
+        state = mailer(later).state()
         assert (state.lag, state.in_flight) == (150, 150)
-        assert seen_by(later).ack(*range(1, 300, 2)) == 0
+        assert mailer(later).ack(*range(1, 300, 2)) == 0
 
 
-def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_acknowledge_in_any_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 500)
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
     number = 400
     left = list(range(1, number))
     random.Random(5).shuffle(left)
     with Spool(root, sync="fsync", delivers=False) as spool:
-        channel = made(spool.log("users", create=True), number)
+        channel = create(spool.log("users", create=True), number)
         channel.claim(number, visibility=3600)
 
         def work() -> None:
@@ -269,20 +270,16 @@ def test_many_threads_finish_in_any_order(root: Path, monkeypatch: pytest.Monkey
                     return
                 assert channel.ack(offset) == 1
 
-        threads = [threading.Thread(target=work) for _ in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads([work] * 20)
     with Spool(root, delivers=False) as later:
-        state = seen_by(later).state()
+        state = mailer(later).state()
         assert (state.position, state.lag) == (0, 1)
 
 
-def test_who_says_that_it_is_done_already_has_synced_it(
+def test_a_repeated_acknowledgement_is_synced(
     log: Log, root: Path, two: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = made(log, 3)
+    channel = create(log, 3)
     channel.claim(3)
 
     def fails(work: Dirty) -> None:
@@ -292,64 +289,64 @@ def test_who_says_that_it_is_done_already_has_synced_it(
     monkeypatch.setattr(channel._store, "_sync", fails)
     with pytest.raises(Unavailable):
         channel.ack(1)
-    # The disk may have lost the page with that line, and it says so once.
+    # The disk may have lost the page with that line, and reports that only once.
     synced: list[bytes] = []
-    store = seen_by(two)._store
+    store = mailer(two)._store
     monkeypatch.setattr(store, "_sync", lambda work: synced.append(file_of(channel).read_bytes()))
     before = file_of(channel).read_bytes()
-    assert seen_by(two).ack(1) == 0
+    assert mailer(two).ack(1) == 0
     [content] = synced
     assert content.startswith(before)
     assert content[len(before) :].startswith(b"done 1-2 ")
 
 
-# -- what is held ----------------------------------------------------------------------------------
+# -- claims ----------------------------------------------------------------------------------------
 
 
-def test_two_releases_out_of_one_claim_are_two(log: Log, two: Spool, clock: Clock) -> None:
-    channel = made(log, 4, max_deliveries=2, on_poison="block")
+def test_two_releases_of_one_claim_keep_their_delays(log: Log, two: Spool, clock: Clock) -> None:
+    channel = create(log, 4, max_deliveries=2, on_poison="block")
     channel.claim(4, visibility=600)
     channel.release(0, 3, delay=300)
     channel.release(1, 2, delay=600)
-    assert seen_by(two).state().delayed == 4
-    assert offsets(seen_by(two)) == []
+    assert mailer(two).state().delayed == 4
+    assert offsets(mailer(two)) == []
     clock.advance(301)
-    assert [(m.offset, m.deliveries) for m in seen_by(two).claim(9)] == [(0, 2), (3, 2)]
+    assert [(m.offset, m.deliveries) for m in mailer(two).claim(9)] == [(0, 2), (3, 2)]
     clock.advance(300)
     assert [(m.offset, m.deliveries) for m in channel.claim(9)] == [(1, 2), (2, 2)]
 
 
-def test_of_a_key_no_second_claim_while_one_holds_a_later_message(log: Log, two: Spool) -> None:
-    channel = made(log, 3, keys=1, order="key")
+def test_a_key_is_in_a_claim_until_its_last_message_is_settled(log: Log, two: Spool) -> None:
+    channel = create(log, 3, keys=1, order="key")
     first, second = channel.claim(2)
     first.release()
-    assert offsets(seen_by(two)) == []
+    assert offsets(mailer(two)) == []
     second.ack()
-    assert offsets(seen_by(two)) == [0, 2]
+    assert offsets(mailer(two)) == [0, 2]
 
 
-def test_a_claim_that_holds_another_key_keeps_nobody_up(log: Log, two: Spool) -> None:
-    channel = made(log, 4, keys=2, order="key")
+def test_a_claim_with_another_key_left_does_not_hold_up_a_key(log: Log, two: Spool) -> None:
+    channel = create(log, 4, keys=2, order="key")
     channel.claim(3)
     channel.release(0)
-    channel.ack(2)  # the claim goes on with the other key
-    assert offsets(seen_by(two)) == [0]
+    channel.ack(2)  # the claim still has the other key
+    assert offsets(mailer(two)) == [0]
 
 
-def test_what_ends_together_is_handed_out_by_offset(log: Log, two: Spool, clock: Clock) -> None:
-    channel = made(log, 40)
+def test_redelivered_messages_are_claimed_by_offset(log: Log, two: Spool, clock: Clock) -> None:
+    channel = create(log, 40)
     channel.claim(40, visibility=10)
     channel.renew(*range(0, 40, 2), visibility=20)
     channel.release(*range(1, 40, 4), delay=15)
     clock.advance(21)
     found: list[int] = []
-    while some := offsets(seen_by(two) if len(found) % 2 else channel, 3):
+    while some := offsets(mailer(two) if len(found) % 2 else channel, 3):
         found += some
     assert found == list(range(40))
 
 
-def test_a_clock_that_is_set_back_lets_claims_hold_again(log: Log, clock: Clock) -> None:
-    channel = made(log, 4)
+def test_ended_claims_are_valid_again_when_the_clock_is_set_back(log: Log, clock: Clock) -> None:
+    channel = create(log, 4)
     channel.claim(4, visibility=10)
     clock.advance(11)
     assert offsets(channel, 1) == [0]
@@ -363,23 +360,23 @@ def test_a_clock_that_is_set_back_lets_claims_hold_again(log: Log, clock: Clock)
 # -- the file --------------------------------------------------------------------------------------
 
 
-def test_a_killed_writer_leaves_a_part_of_a_line(log: Log, two: Spool, spool: Spool) -> None:
-    channel = made(log, 6)
+def test_an_incomplete_line_is_ignored(log: Log, two: Spool, spool: Spool) -> None:
+    channel = create(log, 6)
     channel.claim(3)
-    seen_by(two).state()
+    mailer(two).state()
     with file_of(channel).open("ab") as file:
         file.write(b"done 0-3 12ab")
-    assert seen_by(two).ack(1) == 1
-    for process in (spool, two, anew(spool, channel.log._store.disk.clock)):  # type: ignore[arg-type]
-        state = seen_by(process).state()
+    assert mailer(two).ack(1) == 1
+    for process in (spool, two, reopened(spool, channel.log._store.disk.clock)):  # type: ignore[arg-type]
+        state = mailer(process).state()
         assert (state.lag, state.in_flight) == (5, 2)
 
 
 @pytest.mark.parametrize(("damage", "cost"), [(b"\0", 2), (b"x", 3)], ids=["zeros", "other bytes"])
-def test_damage_costs_lines_up_to_the_next_line_feed_or_zero(
+def test_damage_loses_lines_up_to_the_next_line_feed_or_zero(
     log: Log, spool: Spool, damage: bytes, cost: int
 ) -> None:
-    channel = made(log, 6)
+    channel = create(log, 6)
     channel.claim(6)
     for offset in range(6):
         channel.ack(offset)
@@ -388,13 +385,13 @@ def test_damage_costs_lines_up_to_the_next_line_feed_or_zero(
     at = content.index(b"done 2-3")
     end = content.index(b"done 4-5")
     path.write_bytes(content[:at] + damage * (end - at) + content[end:])
-    with anew(spool, spool.context.clock) as later:  # type: ignore[arg-type]
-        assert seen_by(later).state().lag == cost
+    with reopened(spool, spool.context.clock) as later:  # type: ignore[arg-type]
+        assert mailer(later).state().lag == cost
 
 
-def test_an_older_copy_of_the_file_is_believed(log: Log, spool: Spool) -> None:
-    """A backup is played back while programs run."""
-    channel = made(log, 6)
+def test_a_restored_older_file_is_used(log: Log, spool: Spool) -> None:
+    """A backup is restored while processes run."""
+    channel = create(log, 6)
     channel.claim(3)
     path = file_of(channel)
     kept = path.read_bytes()
@@ -406,39 +403,39 @@ def test_an_older_copy_of_the_file_is_believed(log: Log, spool: Spool) -> None:
     assert channel.state().lag in (5, 6)
 
 
-def test_a_damaged_first_line_is_told(log: Log, spool: Spool, two: Spool) -> None:
-    channel = made(log, 2)
+def test_a_damaged_first_line_is_reported(log: Log, spool: Spool, two: Spool) -> None:
+    channel = create(log, 2)
     path = file_of(channel)
     content = path.read_bytes()
     path.write_bytes(b"F" + content[1:])
     for process in (spool, two):
         with pytest.raises(Unavailable, match="damaged"):
-            seen_by(process).claim()
+            mailer(process).claim()
     assert [f.kind.value for f in check(spool.tree.root, offline=True).findings] == ["bad-channel"]
     path.unlink()
     assert [f.kind.value for f in check(spool.tree.root, offline=True).findings] == ["bad-channel"]
     channel.delete()
     assert channel.create("first")
-    assert offsets(seen_by(two)) == [0, 1]
+    assert offsets(mailer(two)) == [0, 1]
 
 
-def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
-    log: Log, two: Spool, always: None, monkeypatch: pytest.MonkeyPatch
+def test_a_stopped_process_does_not_replace_the_file_of_a_recreated_channel(
+    log: Log, two: Spool, always_replaced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops while it writes a new file; the channel is deleted and made anew; it goes on."""
-    channel = made(log, 4)
+    """While it writes a new file, the channel is deleted and created again."""
+    channel = create(log, 4)
     channel.claim(4)
 
     def stopped(fd: int, data: bytes) -> None:
         monkeypatch.setattr(progress_file, "write_all", write_all)
-        seen_by(two).delete()
-        seen_by(two).create("first", order="none")
-        assert seen_by(two).ack(*seen_by(two).claim(3)) == 3
+        mailer(two).delete()
+        mailer(two).create("first", order="none")
+        assert mailer(two).ack(*mailer(two).claim(3)) == 3
         write_all(fd, data)
 
     monkeypatch.setattr(progress_file, "write_all", stopped)
     channel.ack(0)
-    for process in (channel, seen_by(two)):
+    for process in (channel, mailer(two)):
         assert (process.state().position, process.state().lag) == (3, 1)
 
 
@@ -453,32 +450,32 @@ def test_a_stopped_program_that_goes_on_replaces_nothing_of_a_new_channel(
     ],
     ids=["claim", "done", "release", "seek-last", "seek"],
 )
-def test_a_stopped_program_that_goes_on_changes_nothing_of_a_channel_of_a_new_log(
+def test_a_stopped_process_does_not_change_a_channel_of_a_recreated_log(
     log: Log, two: Spool, verb: Callable[[Channel], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has looked at the log, which is deleted and made anew before it opens the channel."""
-    channel = made(log, 4)
+    """The log is deleted and created again before the process opens the channel."""
+    channel = create(log, 4)
     channel.claim(4)
 
     def stopped(*place: Any) -> ProgressFile:
         monkeypatch.undo()
         two.log("users").delete()
         two.log("users").create()
-        assert made(two.log("users"), 4).claim(1)[0].offset == 0
+        assert create(two.log("users"), 4).claim(1)[0].offset == 0
         return ProgressFile(*place)
 
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel.ProgressFile", stopped)
     with pytest.raises(NoSuchLog):
         verb(channel)
-    for process in (channel, seen_by(two)):
+    for process in (channel, mailer(two)):
         state = process.state()
         assert (state.position, state.in_flight, state.lag) == (0, 1, 4)
 
 
-def test_a_full_disk_keeps_a_file_as_it_is(
-    log: Log, two: Spool, always: None, monkeypatch: pytest.MonkeyPatch
+def test_the_file_is_not_replaced_on_a_full_disk(
+    log: Log, two: Spool, always_replaced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = made(log, 4)
+    channel = create(log, 4)
     channel.claim(4)
 
     def full(fd: int, data: bytes) -> None:
@@ -488,23 +485,23 @@ def test_a_full_disk_keeps_a_file_as_it_is(
         patch.setattr(progress_file, "write_all", full)
         assert channel.ack(0) == 1
         before = file_of(channel)
-        assert seen_by(two).ack(1) == 1
+        assert mailer(two).ack(1) == 1
         assert file_of(channel) == before
     assert channel.ack(2) == 1
     assert file_of(channel) != before
-    assert seen_by(two).state().lag == 1
+    assert mailer(two).state().lag == 1
 
 
 def fail_at(patch: pytest.MonkeyPatch, at: int, number: int) -> list[str]:
-    """Let one of the mutating calls from now on fail; those that were made, by name."""
-    made: list[str] = []
+    """Let the mutating call of this number fail; the names of the calls."""
+    calls: list[str] = []
 
     def wrap(name: str, call: Any) -> Any:
         def counted(*given: Any, **named: Any) -> Any:
             if name == "open" and not given[1] & os.O_CREAT:
                 return call(*given, **named)
-            made.append(name)
-            if len(made) == at + 1:
+            calls.append(name)
+            if len(calls) == at + 1:
                 raise OSError(number, os.strerror(number))
             return call(*given, **named)
 
@@ -512,33 +509,35 @@ def fail_at(patch: pytest.MonkeyPatch, at: int, number: int) -> list[str]:
 
     for name in MUTATING:
         patch.setattr(os, name, wrap(name, getattr(os, name)))
-    return made
+    return calls
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ENOENT])
-def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: int) -> None:
+def test_any_call_may_fail_once(
+    root: Path, clock: Clock, always_replaced: None, number: int
+) -> None:
     at = 0
     while True:
         with (
             Spool(root / str(at), sync="fsync", clock=clock, delivers=False) as one,
-            anew(one, clock) as two,
+            reopened(one, clock) as two,
         ):
-            channel = made(one.log("users", create=True), 6)
+            channel = create(one.log("users", create=True), 6)
             channel.claim(6)
-            seen_by(two).ack(0)
-            is_told = True
+            mailer(two).ack(0)
+            is_answered = True
             with pytest.MonkeyPatch.context() as patch:
                 calls = fail_at(patch, at, number)
                 try:
                     assert channel.ack(1) == 1
                 except (Unavailable, NoSuchChannel):
-                    is_told = False
-            assert seen_by(two).ack(1) in ((0,) if is_told else (0, 1))
-            assert seen_by(two).ack(2) == 1
+                    is_answered = False
+            assert mailer(two).ack(1) in ((0,) if is_answered else (0, 1))
+            assert mailer(two).ack(2) == 1
             assert channel.ack(3) == 1
-            with anew(one, clock) as later:
+            with reopened(one, clock) as later:
                 for process in (one, two, later):
-                    state = seen_by(process).state()
+                    state = mailer(process).state()
                     assert (state.position, state.lag, state.in_flight) == (4, 2, 2)
             two.tend_logs()
             assert len(list(file_of(channel).parent.glob("*progress*"))) == 1
@@ -552,11 +551,11 @@ def test_any_call_may_fail_once(root: Path, clock: Clock, always: None, number: 
 
 
 def calls_of(number: int, root: Path, order: str, shape: str) -> int:
-    """Python's calls for a claim and its done, of two processes in turn, on a channel where every
-    second message is done, and the others are what ``shape`` says."""
+    """The number of Python calls for claims and acknowledgements by two processes in turn, on a
+    channel whose messages are alternately acknowledged and in the state ``shape``."""
     clock = Clock()
-    with Spool(root, sync="none", clock=clock, delivers=False) as one, anew(one, clock) as two:
-        channel = made(one.log("users", create=True), number, keys=number, order=order)
+    with Spool(root, sync="none", clock=clock, delivers=False) as one, reopened(one, clock) as two:
+        channel = create(one.log("users", create=True), number, keys=number, order=order)
         channel.claim(number, visibility=3600)
         channel.ack(*range(1, number, 2))
         if shape == "their consumer died":
@@ -566,7 +565,7 @@ def calls_of(number: int, root: Path, order: str, shape: str) -> int:
                 channel.release(offset, delay=0 if shape == "given up" else 86400)
         if shape == "delayed, with new ones behind":
             one.log("users").publish_many([LogEntry(b"new", key=f"n{n}") for n in range(12)])
-        both = [channel, seen_by(two)]
+        both = [channel, mailer(two)]
         for some in both:
             some.ack(*some.claim(1))
         with counted() as cost:
@@ -580,7 +579,7 @@ def calls_of(number: int, root: Path, order: str, shape: str) -> int:
     "shape", ["given up", "their consumer died", "delayed", "delayed, with new ones behind"]
 )
 @pytest.mark.parametrize("order", ["none", "key", "strict"])
-def test_a_claim_and_its_done_cost_the_same_whatever_is_held(
+def test_the_cost_of_a_claim_does_not_grow_with_the_channel(
     root: Path, order: str, shape: str
 ) -> None:
     few = calls_of(60, root / "few", order, shape)
@@ -589,8 +588,8 @@ def test_a_claim_and_its_done_cost_the_same_whatever_is_held(
 
 
 @pytest.mark.parametrize("order", ["none", "key", "strict"])
-def test_claims_that_end_leave_nothing_in_memory(root: Path, order: str) -> None:
-    def grown(channel: Channel, times: int) -> int:
+def test_ended_claims_are_not_kept_in_memory(root: Path, order: str) -> None:
+    def growth(channel: Channel, times: int) -> int:
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(times):
             [message] = channel.claim(1)
@@ -598,17 +597,17 @@ def test_claims_that_end_leave_nothing_in_memory(root: Path, order: str) -> None
         return tracemalloc.get_traced_memory()[0] - before
 
     with Spool(root, sync="none", delivers=False) as spool:
-        channel = made(spool.log("users", create=True), 3, order=order)
+        channel = create(spool.log("users", create=True), 3, order=order)
         tracemalloc.start()
         try:
-            grown(channel, 1200)  # until what has ended is thrown away
-            assert grown(channel, 2400) < 400_000
+            growth(channel, 1200)  # until ended claims are dropped
+            assert growth(channel, 2400) < 400_000
         finally:
             tracemalloc.stop()
 
 
 def test_a_channel_keeps_no_file_open(log: Log) -> None:
-    channel = made(log, 9)
+    channel = create(log, 9)
     channel.claim(2)
     before = len(os.listdir("/proc/self/fd"))
     for name in "abcdef":

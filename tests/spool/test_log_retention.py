@@ -1,4 +1,4 @@
-"""Retention of logs: what goes, who has a veto, and what those who are behind learn."""
+"""Retention of logs, and expiry of channels."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from fsmq.spool.log.consuming.progress_file import ProgressFile
 from fsmq.spool.log.log import Log
 from fsmq.spool.log.logs import Logs
 from fsmq.spool.log.retention import Retention
+from fsmq.spool.log.segment.record import Entry
 from fsmq.spool.log.upkeep import Upkeep
 from tests.harness.calls import seen
 from tests.spool.helpers import Clock
+from tests.spool.logs import bodies
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -39,7 +41,7 @@ def log(spool: Spool) -> Log:
 
 
 def fill(log: Log, clock: Clock, batches: int = 10) -> None:
-    """A batch each minute, and two in a segment."""
+    """Publish a batch each minute; a segment takes two batches."""
     for _ in range(batches):
         log.publish_many([b"x" * 100] * 20)
         clock.advance(60)
@@ -51,7 +53,14 @@ def tend(log: Log) -> None:
         upkeep.step()
 
 
-def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
+def assert_gone_before(log: Log, first: int) -> None:
+    with pytest.raises(OffsetGone) as error:
+        log.page(0)
+    assert error.value.first == log.first() == first
+    assert next(log.read("first")).offset == first
+
+
+def test_old_messages_of_a_log_without_channels_are_removed(log: Log, clock: Clock) -> None:
     fill(log, clock)
     tend(log)
     assert log.first() == 0
@@ -59,10 +68,8 @@ def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
     tend(log)
     assert 0 < log.first() < 200
     first = log.first()
-    with pytest.raises(OffsetGone) as error:
-        log.page(0)
-    assert error.value.first == first
-    assert len(list(log.read())) == 200 - first
+    assert_gone_before(log, first)
+    assert len(bodies(log)) == 200 - first
     clock.advance(HOUR_S)
     tend(log)
     assert log.first() == log.end() == 200
@@ -72,7 +79,7 @@ def test_without_channels_age_decides(log: Log, clock: Clock) -> None:
 
 @pytest.mark.parametrize("writers", ["host", "hosts"])
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_what_is_larger_than_a_segment_goes_by_its_age_as_well(
+def test_messages_larger_than_a_segment_are_removed_by_age(
     spool: Spool, clock: Clock, writers: Any, at_once: int
 ) -> None:
     log = spool.log("large")
@@ -87,6 +94,7 @@ def test_what_is_larger_than_a_segment_goes_by_its_age_as_well(
         spool.tend_logs()
     first, end = log.first(), 6 * at_once
     assert 0 < first < end
+    assert_gone_before(log, first)
     found = [(message.offset, message.body) for message in log.read()]
     assert found == [(at, bytes([at // at_once]) * 9000) for at in range(first, end)]
     clock.advance(HOUR_S)
@@ -105,7 +113,7 @@ def test_the_newest_bytes_are_kept(log: Log, clock: Clock) -> None:
     assert 10_000 <= stats.bytes < 16_000
 
 
-def test_a_channel_has_a_veto_for_a_while(log: Log, clock: Clock) -> None:
+def test_an_unread_message_is_kept_for_max_lag(log: Log, clock: Clock) -> None:
     fill(log, clock)
     ch = log.channel("slow")
     ch.create("first", max_lag=DAY_S)
@@ -131,31 +139,19 @@ def test_a_channel_has_a_veto_for_a_while(log: Log, clock: Clock) -> None:
     assert ch.state().lost == 100
 
 
-def test_a_log_may_refuse_instead(log: Log, clock: Clock) -> None:
-    log.configure(when_full="refuse", max_bytes=8_000)
-    ch = log.channel("slow")
-    ch.create("first")
-    fill(log, clock)
-    clock.advance(2 * HOUR_S)
-    tend(log)
-    with pytest.raises(LogFull):
-        log.publish(b"x")
-    assert ch.state().lost == 0
-    ch.ack(*ch.claim(200))
-    tend(log)
-    assert log.publish(b"x") == 200
-
-
-def test_a_log_that_refuses_has_a_size_however_young_its_messages_are(
-    log: Log, clock: Clock
+@pytest.mark.parametrize("age_s", [0.0, 2 * HOUR_S])
+def test_a_full_log_refuses_messages_while_a_channel_is_behind(
+    log: Log, clock: Clock, age_s: float
 ) -> None:
     log.configure(when_full="refuse", max_bytes=8_000)
     ch = log.channel("slow")
     ch.create("first")
     fill(log, clock)
+    clock.advance(age_s)
     tend(log)
     with pytest.raises(LogFull):
         log.publish(b"x")
+    assert ch.state().lost == 0
     ch.ack(*ch.claim(200))
     tend(log)
     assert log.stats().bytes <= 8_000
@@ -167,7 +163,7 @@ def test_a_log_that_refuses_has_a_size_however_young_its_messages_are(
     assert ch.state().lost == 0
 
 
-def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
+def test_a_full_log_drops_unread_messages(log: Log, clock: Clock) -> None:
     log.configure(max_bytes=10_000)
     ch = log.channel("slow")
     ch.create("first")
@@ -183,7 +179,7 @@ def test_a_log_that_drops_has_a_size(log: Log, clock: Clock) -> None:
 
 @contextmanager
 def unreadable(channel: str) -> Iterator[None]:
-    """The disk cannot read how far a channel is."""
+    """The progress of a channel cannot be read."""
     real = ProgressFile.read_bytes
 
     def read(self: ProgressFile, size: int, start: int = 0) -> bytes:
@@ -198,7 +194,7 @@ def unreadable(channel: str) -> Iterator[None]:
 
 @contextmanager
 def kept_locked(channel: str) -> Iterator[None]:
-    """As by a program that is stopped."""
+    """A stopped process holds the lock of the channel."""
     [path] = Path().glob(f"channels/{channel}/progress.*")
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -207,7 +203,7 @@ def kept_locked(channel: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("fault", [unreadable, kept_locked])
 @pytest.mark.parametrize("when_full", ["drop", "refuse"])
-def test_a_channel_that_nobody_can_look_at_lets_no_log_grow(
+def test_a_log_does_not_grow_while_a_channel_cannot_be_read(
     log: Log,
     clock: Clock,
     spool: Spool,
@@ -220,10 +216,10 @@ def test_a_channel_that_nobody_can_look_at_lets_no_log_grow(
         log.channel(name).create("first")
     fill(log, clock)
     monkeypatch.chdir(spool.tree.root / "logs/users")
-    told: list[str] = []
+    faulty: list[str] = []
     with fault("bad"):
-        Upkeep(log.spool.open_logs, lambda of, error: told.append(of)).step()  # type: ignore[attr-defined]
-        assert "logs/users" in told
+        Upkeep(log.spool.open_logs, lambda of, error: faulty.append(of)).step()  # type: ignore[attr-defined]
+        assert "logs/users" in faulty
         if when_full == "refuse":
             with pytest.raises(LogFull):
                 log.publish(b"x")
@@ -237,7 +233,7 @@ def test_a_channel_that_nobody_can_look_at_lets_no_log_grow(
     assert state.lost in (0, log.first())
 
 
-def leave_alone(spool: Spool, channel: str, since: float) -> None:
+def set_last_use(spool: Spool, channel: str, since: float) -> None:
     for file in (spool.tree.root / "logs/users/channels" / channel).iterdir():
         os.utime(file, (since, since))
 
@@ -248,53 +244,53 @@ def expiring(log: Log, name: str) -> Channel:
     return made
 
 
-def test_channels_that_nobody_uses_are_removed(spool: Spool, log: Log, clock: Clock) -> None:
+def test_unused_channels_are_removed(spool: Spool, log: Log, clock: Clock) -> None:
     for name in ("idle", "paused", "used"):
         expiring(log, name)
     log.channel("paused").pause()
-    leave_alone(spool, "idle", since=time.time() - 0.9 * HOUR_S)
+    set_last_use(spool, "idle", since=time.time() - 0.9 * HOUR_S)
     tend(log)
     assert log.channels() == ["idle", "paused", "used"]
     for name in ("idle", "paused", "used"):
-        leave_alone(spool, name, since=time.time() - 1.1 * HOUR_S)
+        set_last_use(spool, name, since=time.time() - 1.1 * HOUR_S)
     assert log.channel("used").claim() == []
     tend(log)
     assert log.channels() == ["paused", "used"]
 
 
 @pytest.mark.parametrize("seconds", [DAY_S, -DAY_S])
-def test_a_clock_that_is_off_lets_no_channel_expire(
+def test_a_wrong_clock_does_not_expire_channels(
     spool: Spool, log: Log, clock: Clock, seconds: float
 ) -> None:
     for name in ("idle", "used"):
         expiring(log, name)
-    leave_alone(spool, "idle", since=time.time() - 2 * HOUR_S)
+    set_last_use(spool, "idle", since=time.time() - 2 * HOUR_S)
     clock.advance(seconds)
     tend(log)
     assert log.channels() == ["used"]
 
 
-def test_a_channel_from_which_nothing_can_be_claimed_is_used(spool: Spool, log: Log) -> None:
-    """Time passes for the files, and for who claims."""
+def test_claims_from_an_empty_channel_are_a_use(spool: Spool, log: Log) -> None:
+    """Time passes for the files and for the consumer."""
     channel = expiring(log, "used")
     path = spool.tree.root / "logs/users/channels/used/progress.1"
     store = spool.open_logs.channel("users", "used")
     for part in range(100):
-        leave_alone(spool, "used", since=time.time() - part % 11 / 10 * HOUR_S)
+        set_last_use(spool, "used", since=time.time() - part % 11 / 10 * HOUR_S)
         store._noted_at -= HOUR_S / 10
         assert channel.claim() == []
         assert time.time() - path.stat().st_mtime < HOUR_S / 16
         tend(log)
         assert log.channels() == ["used"]
-    leave_alone(spool, "used", since=time.time() - HOUR_S)
+    set_last_use(spool, "used", since=time.time() - HOUR_S)
     store._noted_at -= HOUR_S / 20
-    assert channel.claim() == []  # who claims again and again does not write each time
+    assert channel.claim() == []  # not every claim writes
     assert time.time() - path.stat().st_mtime > 0.9 * HOUR_S
     tend(log)
     assert log.channels() == ["used"]
 
 
-def test_a_mover_ends_poison_that_nobody_claims(log: Log, spool: Spool, clock: Clock) -> None:
+def test_a_mover_buries_poison_when_nobody_claims(log: Log, spool: Spool, clock: Clock) -> None:
     log.publish(b"bad")
     ch = log.channel("c")
     ch.create("first", order="none", max_deliveries=1, dead_letter_queue="dead")
@@ -305,20 +301,20 @@ def test_a_mover_ends_poison_that_nobody_claims(log: Log, spool: Spool, clock: C
     assert spool.counts("dead").total == 1
 
 
-def test_what_a_killed_writer_left_is_settled(log: Log) -> None:
+def test_an_append_of_a_killed_writer_is_settled(log: Log) -> None:
     log.publish(b"one")
     store = log._store
     with store.writing() as tail:
         assert tail is not None
-        from fsmq.spool.log.segment.record import Entry
-
         tail.append([[Entry(b"", b"two")]], 4096)
     assert log.end() == 1
     tend(log)
-    assert [message.body for message in log.read()] == [b"one", b"two"]
+    assert bodies(log) == [b"one", b"two"]
 
 
-def test_drafts_of_dead_writers_go(log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_drafts_of_logs_and_channels_are_removed(
+    log: Log, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = spool.tree.root / "logs"
     name = ".01977420-dc00-7abc-8def-0123456789ab"
     for folder in (root / "users/channels" / name / "1", root / name / "log"):
@@ -333,29 +329,31 @@ def test_drafts_of_dead_writers_go(log: Log, spool: Spool, monkeypatch: pytest.M
     assert spool.reap() > 0
 
 
-def test_what_goes_is_done_durably(root: Path, log: Log, clock: Clock) -> None:
-    """Who finished it may be killed before its sync."""
+def test_acknowledgements_are_synced_before_the_messages_are_removed(
+    root: Path, log: Log, clock: Clock
+) -> None:
+    """The consumer may have been killed before its sync."""
     fill(log, clock)
     quick = log.channel("quick", create=True)
     quick.seek("first")
-    quick.ack(*quick.claim(200))  # by a program that syncs nothing
+    quick.ack(*quick.claim(200))  # not synced
     clock.advance(2 * HOUR_S)
-    did: list[str] = []
+    steps: list[str] = []
 
     def see(name: str, arguments: tuple[Any, ...]) -> None:
         if name == "fsync" and "/quick/" in os.readlink(f"/proc/self/fd/{arguments[0]}"):
-            did.append("sync of the channel")
+            steps.append("sync of the channel")
         if name == "rename" and "remove/" in arguments[1]:
-            did.append("removal")
+            steps.append("removal")
 
     with Spool(root, sync="fsync", clock=clock) as mover, seen(see):
         tend(mover.log("users"))
-    assert did[:2] == ["sync of the channel", "removal"]
+    assert steps[:2] == ["sync of the channel", "removal"]
     assert log.first() > 0
     assert quick.state().lost == 0
 
 
-def test_what_goes_says_nothing_of_when_a_channel_was_used(log: Log, clock: Clock) -> None:
+def test_retention_is_not_a_use_of_a_channel(log: Log, clock: Clock) -> None:
     fill(log, clock)
     quick = log.channel("quick", create=True)
     quick.seek("first")
@@ -369,11 +367,10 @@ def test_what_goes_says_nothing_of_when_a_channel_was_used(log: Log, clock: Cloc
     assert quick.changed_at() == before
 
 
-def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
+def test_a_stopped_mover_removes_nothing_from_a_recreated_log(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has seen what the channel of the old one loses, and counts that when it goes on. Nothing
-    kept others out: its filesystem has no locks, say."""
+    """It counts the losses of the old channel when it continues. No lock kept others out."""
     log.configure(retain_for=0, max_bytes=2000, when_full="drop")
     fill(log, clock)
     log.channel("slow").create("first")
@@ -405,16 +402,16 @@ def test_a_mover_that_was_stopped_takes_nothing_from_a_log_that_was_made_anew(
         lambda channel: channel.pause(),
         lambda channel: channel.claim(),
     ],
-    ids=["created-anew", "configured", "paused", "claimed"],
+    ids=["recreated", "configured", "paused", "claimed"],
 )
-def test_a_channel_that_is_used_just_before_it_goes_stays(
+def test_a_channel_that_is_used_just_before_it_expires_stays(
     log: Log, spool: Spool, clock: Clock, use: Callable[[Channel], object]
 ) -> None:
-    """The mover has seen that nobody uses it, and waits for its turn to delete it."""
+    """The mover has found it unused, and waits for the lock to delete it."""
     log.publish_many([b"1", b"2"])
     channel = log.channel("browser")
     channel.create("first", expires=HOUR_S)
-    leave_alone(spool, "browser", since=clock() - 2 * HOUR_S)
+    set_last_use(spool, "browser", since=clock() - 2 * HOUR_S)
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
         held, logs = Logs.held, other.open_logs
 
@@ -429,10 +426,10 @@ def test_a_channel_that_is_used_just_before_it_goes_stays(
     assert log.channels() == ["browser"]
 
 
-def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
+def test_a_creation_that_was_stopped_for_an_hour_fails(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was stopped, and a mover has taken what it had made for what a crash has left."""
+    """A mover has removed its draft like one that a crash left."""
     rename = Tree.rename
     monkeypatch.setattr(upkeep, "LEFT_AFTER_S", 0.0)
 
@@ -465,37 +462,37 @@ def test_who_makes_a_log_or_a_channel_for_an_hour_is_told_that_it_is_gone(
         ({"retain_for": 0, "max_bytes": 1}, {"when_full": "refuse"}),
     ],
 )
-def test_settings_that_change_while_much_goes_keep_the_rest(
+def test_a_change_of_settings_during_retention_keeps_the_rest(
     log: Log, spool: Spool, clock: Clock, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     log.configure(**before)
     log.channel("slow").create("first", max_lag=0)
     fill(log, clock, 20)
-    looks: list[float] = []
+    ages: list[float] = []
     kept: list[int] = []
     age = Retention._age
 
     with Spool(spool.tree.root, sync="none", clock=clock) as other:
 
-        def look(retention: Retention, *given: Any) -> float:
+        def change_at_third(retention: Retention, *given: Any) -> float:
             found = age(retention, *given)
-            looks.append(found)
-            if len(looks) == 3:
+            ages.append(found)
+            if len(ages) == 3:
                 other.log("users").configure(**after)
                 kept.append(other.log("users").first())
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Retention, "_age", look)
+            patch.setattr(Retention, "_age", change_at_third)
             tend(log)
     assert kept[0] > 0
     assert log.first() == kept[0]
 
 
-def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
+def test_a_stopped_mover_does_not_mark_a_recreated_log_as_full(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has seen that the old one has too much for its channel."""
+    """It has found the old log full."""
     log.configure(when_full="refuse", max_bytes=2000)
     log.channel("slow").create("first")
     fill(log, clock)
@@ -517,17 +514,16 @@ def test_a_mover_that_was_stopped_lets_no_log_refuse_that_was_made_anew(
 
 
 @pytest.mark.parametrize("progress_bytes", [128 * 1024, 0], ids=["grows", "is-replaced"])
-def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
+def test_losing_messages_is_not_a_use_of_a_channel(
     log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch, progress_bytes: int
 ) -> None:
     monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", progress_bytes)
-    monkeypatch.setattr(
-        "fsmq.spool.log.consuming.open_channel._TIMES", 1 if not progress_bytes else 4
-    )
+    times = 4 if progress_bytes else 1
+    monkeypatch.setattr("fsmq.spool.log.consuming.open_channel._TIMES", times)
     monkeypatch.setattr(OpenChannel, "_now", lambda channel: clock())
     for name in ("idle", "used"):
         log.channel(name).create("first", expires=DAY_S, max_lag=HOUR_S)
-        leave_alone(spool, name, since=clock() - 22 * HOUR_S)
+        set_last_use(spool, name, since=clock() - 22 * HOUR_S)
     lost = 0
     for _ in range(2):
         fill(log, clock, 4)
@@ -540,15 +536,15 @@ def test_a_channel_that_loses_messages_while_nobody_uses_it_expires(
     assert log.channels() == ["used"]
 
 
-def test_a_channel_that_goes_on_after_a_long_pause_stays(
+def test_a_channel_that_is_resumed_after_a_long_pause_stays(
     log: Log, spool: Spool, clock: Clock
 ) -> None:
     channel = expiring(log, "paused")
     channel.pause()
-    leave_alone(spool, "paused", since=clock() - DAY_S)
+    set_last_use(spool, "paused", since=clock() - DAY_S)
     channel.resume()
     tend(log)
     assert log.channels() == ["paused"]
-    leave_alone(spool, "paused", since=clock() - 2 * HOUR_S)
+    set_last_use(spool, "paused", since=clock() - 2 * HOUR_S)
     tend(log)
     assert log.channels() == []

@@ -1,8 +1,8 @@
-"""Logs of many hosts without a lock that holds: writers are stopped before any of their calls.
+"""Logs of many hosts whose lock does not hold: writers are stopped before each of their calls.
 
-Each host has a spool of its own, and no lock keeps one from another: as where a server has given up
-the lock of a host that it had not heard from. One is stopped before a call, others publish, and it
-goes on. What was answered is there, at the offset that was answered.
+Each host has its own spool, and no locks work, as when a server dropped the lock of a silent host.
+One writer is stopped before a call, others publish, and it continues. Answered messages must be in
+the log at the offset of the answer.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stopped:
-    """A program in a thread of its own, stopped before one of its calls, until it may go on."""
+    """Work in a thread that is stopped before one of its calls until it may continue."""
 
     def __init__(self, work: Callable[[], None], call: int) -> None:
         self._work = work
         self._call = call
         self._seen = 0
         self._there = threading.Event()
-        self._on = threading.Event()
+        self._continue = threading.Event()
         self.was_stopped = False
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -54,15 +54,15 @@ class Stopped:
             del _stopped[threading.get_ident()]
             self._there.set()
 
-    def pass_by(self) -> None:
+    def count_call(self) -> None:
         self._seen += 1
         if self._seen == self._call:
             self.was_stopped = True
             self._there.set()
-            assert self._on.wait(60)
+            assert self._continue.wait(60)
 
-    def go_on(self) -> None:
-        self._on.set()
+    def resume(self) -> None:
+        self._continue.set()
         self._thread.join()
 
 
@@ -75,7 +75,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> None:
         def make(*args: object, **options: object) -> object:
             mine = _stopped.get(threading.get_ident())
             if mine is not None:
-                mine.pass_by()
+                mine.count_call()
             return call(*args, **options)
 
         return make
@@ -85,7 +85,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Story:
-    """Three hosts with one log, and what they were answered."""
+    """Three hosts with one log, and their answers."""
 
     def __init__(self, root: Path, held: ExitStack) -> None:
         self.root = root
@@ -107,7 +107,7 @@ class Story:
         assert tries == 1, "nobody was in the way"
 
     def retire(self, host: int) -> None:
-        """Remove all segments but the newest, again and again, as retention may."""
+        """Remove all segments but the newest, as retention may."""
         for _ in range(3):
             try:
                 log = self.logs[host]
@@ -115,7 +115,7 @@ class Story:
             except FsmqError:
                 continue
 
-    def judge(self) -> None:
+    def check(self) -> None:
         with Spool(self.root, sync="none", delivers=False) as spool:
             log = spool.log("users")
             offset = log.publish(b"last")
@@ -143,7 +143,7 @@ def begin(folder: Path, held: ExitStack, how: str) -> Story:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["new", "in its turn", "was here", "rolls"])
 @pytest.mark.parametrize("between", ["publishes", "rolls", "retention"])
-def test_a_writer_that_is_stopped_before_a_call(tmp_path: Path, how: str, between: str) -> None:
+def test_a_writer_is_stopped_before_a_call(tmp_path: Path, how: str, between: str) -> None:
     call = 0
     while True:
         call += 1
@@ -155,9 +155,9 @@ def test_a_writer_that_is_stopped_before_a_call(tmp_path: Path, how: str, betwee
                 story.publish(1 + number % 2, b"%d" % number + large, 5)
             if between == "retention":
                 story.retire(1)
-            stopped.go_on()
+            stopped.resume()
             story.publish(0, b"again", 5)
-            story.judge()
+            story.check()
             if not stopped.was_stopped:
                 break
     assert call > 10
@@ -172,16 +172,16 @@ PAIRS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_first_first", [False, True])
-def test_two_writers_that_are_stopped(tmp_path: Path, is_first_first: bool) -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_two_writers_are_stopped_before_a_call(tmp_path: Path, in_order: bool) -> None:
     for number, (how, first, second) in enumerate(part_of(PAIRS[::97], PAIRS)):
         with ExitStack() as held:
             story = begin(tmp_path / str(number), held, how)
             one = Stopped(lambda story=story: story.publish(0, b"one"), first)  # type: ignore[misc]
             two = Stopped(lambda story=story: story.publish(1, b"two"), second)  # type: ignore[misc]
             story.publish(2, b"between", 5)
-            for stopped in (one, two) if is_first_first else (two, one):
-                stopped.go_on()
+            for stopped in (one, two) if in_order else (two, one):
+                stopped.resume()
                 story.publish(2, b"behind", 5)
             story.publish(0, b"again", 5)
-            story.judge()
+            story.check()
