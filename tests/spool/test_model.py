@@ -1,7 +1,7 @@
-"""The spool against a dictionary: any sequence of verbs leaves what a simple model predicts.
+"""The spool against a dictionary: any sequence of verbs has the result that a model predicts.
 
-Two opened spools take turns on one tree, as two processes would, and a shell user moves files
-beside them. After every step the tree, the counts and a check by fsck must agree with the model.
+Two spools take turns on one tree, like two processes, and a shell user moves files. After each step
+the tree, the counts and a check by fsck must agree with the model.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fsmq.spool import (
     ClaimEnded,
@@ -36,22 +30,22 @@ from fsmq.spool import (
 )
 from fsmq.spool.fsck import Finding, check
 from fsmq.spool.layout import names
-from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.helpers import Clock
+from tests.spool.machines import machine_settings
 from tests.spool.model import DEAD, DELAY, FACTOR, MOST_S, NEW, READY, Fact, Model, Models
 
 QUEUES = ("a", "a:b", DEAD)
 TOPIC = "news"
-# The model's clock may run ahead of the kernel's: then no file looks freshly made.
+# The model's clock may run ahead of the kernel's, so that no file looks new.
 AHEAD_S = 1000.0
-# So much time passes whenever a program does something; as binary fractions are exact.
+# The time that each verb takes; a binary fraction is exact.
 TICK_S = 0.125
-# Own ids, used again and again: plain ones, and one that can carry a header block.
+# Own ids, which are reused: plain ones, and one that can carry a header block.
 PLAIN = ("own-1", "own-2")
 CARRYING = "01890a5d-ac96-774b-bcce-b302099a8057"
 HEADERS = ((None, {}), ("text/plain", {"Trace": "1"}))
-# No two of them end at the same millisecond, whenever they began.
+# No two of them end in the same millisecond, whenever they began.
 HOLDS = (0.0, 2.001, 30.002)
 
 
@@ -61,9 +55,9 @@ class SpoolMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(dir=scratch())
         self.root = Path(self.folder.name) / "mq"
         self.clock = Clock()
-        self.ahead = 0.0  # seconds by which it runs ahead
+        self.ahead = 0.0  # seconds by which the clock runs ahead
         self.spools: list[Spool] = []
-        # New messages that came before a spool was opened: no event told it that they are whole.
+        # New messages from before a spool was open_spool: it had no event that they are complete.
         self.unseen: dict[Spool, set[tuple[str, str]]] = {}
         self.turn = 0
         self.models = Models(self.clock)
@@ -73,12 +67,12 @@ class SpoolMachine(RuleBasedStateMachine):
     def open(self, is_ahead: bool) -> None:
         self.ahead = AHEAD_S if is_ahead else 0.0
         self.clock.advance(self.ahead)
-        self.spools = [self.opened(), self.opened()]
+        self.spools = [self.open_spool(), self.open_spool()]
         self.spool.create_queue("a")
         self.models.queues["a"] = Model()
         self.spool.create_topic(TOPIC)
 
-    def opened(self) -> Spool:
+    def open_spool(self) -> Spool:
         spool = Spool(self.root, sync="none", clock=self.clock)
         entries = (names.split_entry(path.name) for path in (self.root / "new").iterdir())
         self.unseen[spool] = {entry for entry in entries if entry is not None}
@@ -93,7 +87,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     @property
     def spool(self) -> Spool:
-        """The spool whose turn it is, which takes some time."""
+        """The spool whose turn it is; some time passes."""
         self.turn = 1 - self.turn
         self.clock.advance(TICK_S)
         return self.spools[self.turn]
@@ -113,9 +107,9 @@ class SpoolMachine(RuleBasedStateMachine):
         return ids[which % len(ids)]
 
     existing = st.sampled_from(QUEUES)
-    # Of how many there are now. What is drawn must not hang on that, and so no rule has a
-    # precondition: a process that dies at its n-th call may have come to another one in the run
-    # before, and what a run of the same draws asks for next has to be the same.
+    # A number modulo the messages that exist. Draws must not depend on the state, so no rule has a
+    # precondition either: a process that dies at its n-th call may reach different calls in two
+    # runs, and runs with the same draws must continue to ask for the same.
     which = st.integers(0, 99)
 
     # -- queues ------------------------------------------------------------------------------
@@ -150,8 +144,8 @@ class SpoolMachine(RuleBasedStateMachine):
         most=st.sampled_from([None, None, 1, 2]),
         pause=st.sampled_from([None, None, 2]),
     )
-    def keep_back(self, first: float | None, most: int | None, pause: int | None) -> None:
-        """What keeps claims back: backoffs, a limit, a pause."""
+    def restrict_claims(self, first: float | None, most: int | None, pause: int | None) -> None:
+        """Set a backoff, a limit and a pause."""
         if "a" not in self.queues:
             return
         queue, model = self.queue("a"), self.model("a")
@@ -167,7 +161,7 @@ class SpoolMachine(RuleBasedStateMachine):
         model.retry_backoff, model.max_in_flight = first, most
         model.paused_until = 0.0 if until is None else until.timestamp()
         if model.max_deliveries is not None:
-            self.queues.setdefault(DEAD, Model())  # it is made again if it was deleted
+            self.queues.setdefault(DEAD, Model())  # created again if it was deleted
 
     @rule(name=existing)
     def purge(self, name: str) -> None:
@@ -254,13 +248,8 @@ class SpoolMachine(RuleBasedStateMachine):
     ) -> None:
         if name not in self.queues:
             return
-        content_type, attributes = headers
-        arguments = {
-            "id": own,
-            "delay": delay,
-            "content_type": content_type,
-            "attributes": attributes,
-        }
+        arguments = {"id": own, "delay": delay}
+        arguments |= {"content_type": headers[0], "attributes": headers[1]}
         if self.model(name).holds(own):
             with pytest.raises(DuplicateMessage):
                 self.queue(name).put(body, **arguments)
@@ -330,7 +319,7 @@ class SpoolMachine(RuleBasedStateMachine):
         new_id = names.with_priority(message_id, priority)
         error = self.models.set_priority(name, message_id, new_id or message_id)
         if new_id is None and message_id in self.model(name).messages:
-            error = InvalidValue  # a shell's name that is no own id carries none
+            error = InvalidValue  # a file name that is not an id has no priority
         if error is None:
             assert queue.set_priority(message_id, priority) == new_id
         else:
@@ -344,7 +333,7 @@ class SpoolMachine(RuleBasedStateMachine):
         mine=st.booleans(),
     )
     def act_in_a_claim(self, name: str, which: int, how: str, mine: bool) -> None:
-        """In the claim that holds a message, or in the one before."""
+        """Settle a message with the name of its claim, or of the claim before."""
         if name not in self.queues:
             return
         message_id = self.some_id(which, name)
@@ -357,8 +346,8 @@ class SpoolMachine(RuleBasedStateMachine):
         if fact is None or not is_held:
             with pytest.raises(ClaimEnded if fact is not None else NoSuchMessage):
                 queue.renew(message_id, claim=claim)
-            [told] = queue.ack_each([message_id], [claim])
-            assert told == ("missing" if fact is None else "ended")
+            [answer] = queue.ack_each([message_id], [claim])
+            assert answer == ("missing" if fact is None else "ended")
         elif how == "ack":
             del self.model(name).messages[message_id]
             assert queue.ack(message_id, claim=claim) == 1
@@ -366,7 +355,7 @@ class SpoolMachine(RuleBasedStateMachine):
             renewed = self.models.take(name, message_id, 9.75).deadline
             assert queue.renew(message_id, 9.75, claim=claim) == renewed
         elif self.model(name).is_used_up(fact):
-            return  # `release` above tries that
+            return  # see `release` above
         elif how == "back off":
             queue.release(message_id, 2, claim=claim)
             self.models.put_off(name, message_id, 2)
@@ -379,8 +368,8 @@ class SpoolMachine(RuleBasedStateMachine):
         if name not in self.queues:
             return
         message_id = self.some_id(which, name)
-        there = self.model(name).messages.pop(message_id, None) is not None
-        assert self.queue(name).remove(message_id) == there
+        exists = self.model(name).messages.pop(message_id, None) is not None
+        assert self.queue(name).remove(message_id) == exists
 
     # -- the mover's work, time, restarts ------------------------------------------------------
 
@@ -395,7 +384,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
     def deliver_in_the_model(self, spool: Spool) -> None:
         def is_left(name: str, message_id: str) -> bool:
-            """A file that has just come may not be whole, if nothing tells that it is."""
+            """A young file may be incomplete if no event said otherwise."""
             is_young = not self.ahead and names.facts(message_id).created_ms is None
             if not is_young or (name, message_id) not in self.unseen[spool]:
                 return False
@@ -404,7 +393,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.models.deliver(is_left)
 
     @rule(seconds=st.sampled_from([1, 2, 3, 30]))
-    def time_passes(self, seconds: int) -> None:
+    def pass_time(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
     @rule()
@@ -415,7 +404,7 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.spools.pop(0).close()
-        self.spools.append(self.opened())
+        self.spools.append(self.open_spool())
 
     # -- a shell user --------------------------------------------------------------------------
 
@@ -424,9 +413,9 @@ class SpoolMachine(RuleBasedStateMachine):
         state=st.sampled_from([NEW, READY, DELAY]),
         body=st.binary(max_size=5),
     )
-    def shell_moves_a_file_in(self, name: str, state: State, body: bytes) -> None:
+    def shell_adds_a_file(self, name: str, state: State, body: bytes) -> None:
         if "a" not in self.queues or self.model("a").holds(name):
-            return  # a shell would replace it
+            return  # the shell would replace it
         file = self.root.parent / name
         file.write_bytes(body)
         os.utime(file, (self.clock.now, self.clock.now))  # whole seconds are never a stamp
@@ -440,27 +429,27 @@ class SpoolMachine(RuleBasedStateMachine):
         message_id = self.some_id(which, "a")
         fact = self.model("a").messages.get(message_id)
         if fact is None or (state is NEW and fact.deliveries):
-            return  # back to new/ its count would start again; see test_delivery
+            return  # its count would start again in new/; see test_delivery
         tree = self.spools[0].tree
         old = self.root / tree.path(fact.state, "a", message_id)
         if fact.deadline is None:
-            # One time in 10,000 is taken for a stamp; the mover sees to that, a shell does not.
+            # One time in 10,000 looks like a stamp; the mover avoids that, a shell does not.
             os.utime(old, (self.clock.now, self.clock.now))
         old.rename(self.root / tree.path(state, "a", message_id))
         fact.state = state
 
-    def standing(self) -> set[str]:
+    def entry_names(self) -> set[str]:
         return {p.name for f in ("new", "delay") for p in (self.root / f).iterdir()}
 
-    # -- what must hold --------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------
 
     @invariant()
-    def the_tree_agrees(self) -> None:
+    def the_tree_matches_the_model(self) -> None:
         if not self.spools:
             return
         spool = self.spool
         assert spool.queues() == sorted(self.queues)
-        standing = self.standing()
+        entry_names = self.entry_names()
         expected = set()
         for name, model in self.queues.items():
             queue = Queue(spool, name)
@@ -477,7 +466,7 @@ class SpoolMachine(RuleBasedStateMachine):
             counted = (len(model.ids(NEW)), len(model.ids(READY)), len(delays) - delayed, delayed)
             assert queue.counts() == counted
             expected |= {f"{name}:{i}" for i in model.ids(NEW) + model.ids(DELAY)}
-        assert standing == expected
+        assert entry_names == expected
 
     @invariant()
     def fsck_finds_nothing(self) -> None:
@@ -490,10 +479,5 @@ class SpoolMachine(RuleBasedStateMachine):
         return False
 
 
-SpoolMachine.TestCase.settings = settings(
-    max_examples=part_of(30, 60),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+SpoolMachine.TestCase.settings = machine_settings(30, 60, steps=40)
 test_any_sequence_of_verbs_agrees_with_the_model = SpoolMachine.TestCase

@@ -1,8 +1,8 @@
 """The spool against a dictionary, with processes that die between any two system calls.
 
-After a crash and a restart the tree must be one that the model allows: the verb has happened, or it
-has not, or it stopped at one of the few places that docs/format.md names. Without a restart, what a
-writer has left that died waits under its dot-name until its id is put again, or a mover starts.
+After a crash and a restart the tree must be one that the model allows: the verb has happened or
+not, or it stopped at one of the few places that docs/format.md names. Without a restart, a message
+of a dead writer waits under its dot-name until its id is put again, or a mover starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
@@ -24,9 +23,9 @@ from fsmq.spool.durability.locks import is_reservation
 from fsmq.spool.fsck import Finding, Kind
 from fsmq.spool.layout import names
 from fsmq.spool.layout.messages.message import unpack
-from tests.harness.rounds import part_of
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import visible
+from tests.spool.machines import machine_settings
 from tests.spool.model import DEAD, DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import CARRYING, HEADERS, PLAIN, QUEUES, TOPIC, SpoolMachine
 
@@ -42,18 +41,18 @@ class Left(NamedTuple):
 
 
 class CrashingMachine(SpoolMachine):
-    """Verbs may be done by processes that die at them."""
+    """A machine whose verbs may run in processes that die."""
 
     crashes = 0  # in all runs
 
     def __init__(self) -> None:
         super().__init__()
-        self.fresh: set[Spool] = set()  # those that have not delivered yet
-        self.seen: dict[str, set[str]] = {}  # what stood when the last process had died
+        self.fresh: set[Spool] = set()  # spools that have not delivered yet
+        self.seen: dict[str, set[str]] = {}  # the ids in each queue after the last crash
 
     @initialize(is_ahead=st.booleans(), limit=st.sampled_from([None, 1, 2]))
     def open(self, is_ahead: bool, limit: int | None) -> None:
-        """Some messages, so that there is something to die at."""
+        """Put some messages, so that verbs have work to die at."""
         super().open(is_ahead)
         self.configure(limit=limit)
         for _ in range(3):
@@ -61,12 +60,12 @@ class CrashingMachine(SpoolMachine):
         self.deliver()
         self.claim(name="a", count=1, visibility=VISIBILITY_S)
 
-    def opened(self) -> Spool:
-        spool = super().opened()
+    def open_spool(self) -> Spool:
+        spool = super().open_spool()
         self.fresh.add(spool)
         return spool
 
-    # -- what writers have left that died ----------------------------------------------------------
+    # -- messages of dead writers ------------------------------------------------------------------
 
     def left(self) -> list[Left]:
         return [*self.find_left()]
@@ -87,24 +86,24 @@ class CrashingMachine(SpoolMachine):
         return next((one for one in self.left() if one.queue == name and one.id in ids), None)
 
     def show(self, left: Left) -> None:
-        """What was left gets its name, unless a message of its id stands."""
+        """Give a message of a dead writer its name, unless its id is taken."""
         model = self.queues.get(left.queue)
         if model is not None and not model.holds(left.id):
             model.messages[left.id] = copy.copy(left.fact)
             for unseen in self.unseen.values():
                 unseen.add((left.queue, left.id))
 
-    def standing(self) -> set[str]:
-        """What is unfinished is no message."""
-        found = super().standing()
+    def entry_names(self) -> set[str]:
+        """Without unfinished messages."""
+        found = super().entry_names()
         hidden = {name for name in found if name[0] == "."}
         assert all(names.split_staged(name) or is_reservation(name) for name in hidden)
         return found - hidden
 
     def is_expected(self, finding: Finding) -> bool:
-        """What was left waits until a mover starts, see `start`; beside a message of its id, too.
+        """Messages of dead writers wait until a mover starts, even if their id is taken.
 
-        A shell, or a move, may have brought that one, and knows nothing of reservations.
+        A shell or a move, which know nothing of reservations, may have taken it.
         """
         if finding.kind is not Kind.DUPLICATE:
             return finding.kind is Kind.COMPLETE
@@ -118,7 +117,7 @@ class CrashingMachine(SpoolMachine):
         super().deliver_by(spool)
 
     def start(self, spool: Spool) -> list[Left]:
-        """Let a mover start, which shows what was left; that."""
+        """Start a mover, and return the messages of dead writers that it shows."""
         left = self.left()
         spool.deliver()
         self.fresh.discard(spool)
@@ -180,7 +179,7 @@ class CrashingMachine(SpoolMachine):
             shown()
             half()
 
-        # It buries, too, one after the other; the next mover buries what this one has not begun.
+        # It also buries messages one by one; the next mover continues.
         halves = [
             half
             for name, model in self.queues.items()
@@ -225,7 +224,7 @@ class CrashingMachine(SpoolMachine):
         self.die(lambda spool: spool.delete_queue(name), at, [deleted, half_deleted])
 
     def forget_removed(self, name: str) -> None:
-        """Remove from the model what was gone when the process was dead."""
+        """Remove the messages from the model that were gone after the crash."""
         model = self.model(name)
         for message_id in model.messages.keys() - self.seen[name]:
             del model.messages[message_id]
@@ -301,7 +300,7 @@ class CrashingMachine(SpoolMachine):
             return
         is_buried = self.model(name).is_used_up(self.model(name).messages[message_id])
         if is_buried and DEAD in self.queues and message_id in self.model(DEAD).messages:
-            return  # it is refused
+            return  # it fails
 
         def released() -> None:
             if is_buried:
@@ -316,17 +315,17 @@ class CrashingMachine(SpoolMachine):
         self.die(lambda spool: Queue(spool, name).release(message_id), at, [released, *halves])
 
     def halves(self, name: str, message_id: str) -> list[Callable[[], None]]:
-        """What a burial may come to that does not come to its end."""
+        """The states in which an interrupted burial may leave a message."""
 
         def half_buried() -> None:
-            """The count has been set to 0, and the message has not gone yet."""
+            """The count is 0, and the message is still in its queue."""
             self.queues.setdefault(DEAD, Model())
             fact = self.model(name).messages[message_id]
             self.models.end_claim(fact)
             fact.deliveries = 0
 
         def noted() -> None:
-            """It knows why it dies, too."""
+            """The reason of its death is noted as well."""
             half_buried()
             self.model(name).messages[message_id].buried_from = name
 
@@ -346,7 +345,7 @@ class CrashingMachine(SpoolMachine):
     # -- helpers -----------------------------------------------------------------------------
 
     def pick(self, name: str, which: int, states: tuple[object, ...]) -> str | None:
-        """Some message in one of the states; None if there is none."""
+        """A message in one of the states, if there is one."""
         if name not in self.queues:
             return None
         facts = self.model(name).messages
@@ -361,19 +360,19 @@ class CrashingMachine(SpoolMachine):
         *,
         restart: bool = True,
     ) -> None:
-        """Let a verb die at a system call; the tree must show one of the outcomes afterwards.
+        """Let a verb die at a system call; the tree must match one of the outcomes afterwards.
 
-        outcomes: what the verb makes of the model, the whole of it first. If it was acknowledged,
-        nothing else will do. restart: whether all other programs start again, too.
+        outcomes: changes of the model, first the complete verb. If it was acknowledged, only that
+        is allowed. restart: whether all other processes restart as well.
         """
         acknowledged = run_and_die(self.root, verb, at, self.clock)
         CrashingMachine.crashes += acknowledged is not None
-        self.seen = self.look()
+        self.seen = self.find_ids()
         left: list[Left] = []
         if restart:
             for spool in self.spools:
                 spool.close()
-            self.spools = [self.opened(), self.opened()]
+            self.spools = [self.open_spool(), self.open_spool()]
             left = self.start(self.spools[0])
         if acknowledged is None or acknowledged:
             outcomes = outcomes[:1]
@@ -389,45 +388,45 @@ class CrashingMachine(SpoolMachine):
 
         self.agree([partial(become, outcome) for outcome in outcomes])
 
-    def look(self) -> dict[str, set[str]]:
-        """The ids that stand in each queue now, in whatever state."""
+    def find_ids(self) -> dict[str, set[str]]:
+        """The ids in each queue, in any state."""
         seen: dict[str, set[str]] = {name: set() for name in QUEUES}
         for name, message_id in visible(self.root):
             seen[name].add(message_id)
         return seen
 
     def agree(self, outcomes: list[Callable[[], None]]) -> None:
-        """Take the first outcome with which the tree agrees."""
+        """Keep the first outcome that matches the tree."""
         queues, subscribed = self.queues, self.subscribed
-        told = []
+        errors = []
         for outcome in outcomes:
             self.models.queues, self.subscribed = copy.deepcopy(queues), set(subscribed)
             outcome()
             try:
-                self.the_tree_agrees()
+                self.the_tree_matches_the_model()
             except AssertionError as error:
-                told.append(str(error))
+                errors.append(str(error))
             else:
                 return
-        raise AssertionError("no outcome agrees:\n" + "\n".join(told))
+        raise AssertionError("no outcome agrees:\n" + "\n".join(errors))
 
 
-def test_what_a_shell_brings_stands_beside_what_a_dead_writer_has_left() -> None:
-    """A sequence that the one below finds now and then."""
+def test_a_file_of_a_shell_wins_over_an_unfinished_message_of_its_id() -> None:
+    """A sequence that the test of any sequence finds rarely."""
     machine = CrashingMachine()
     try:
         machine.open(False, None)
         own = PLAIN[0]
         machine.die_at_a_put("a", own, at=3, body=b"left", headers=HEADERS[0], restart=False)
         assert [left.id for left in machine.left()] == [own]
-        machine.shell_moves_a_file_in(own, NEW, b"brought")
+        machine.shell_adds_a_file(own, NEW, b"brought")
         machine.fsck_finds_nothing()
-        machine.the_tree_agrees()
-        machine.time_passes(30)
+        machine.the_tree_matches_the_model()
+        machine.pass_time(30)
         machine.deliver()
         machine.deliver()
         machine.fsck_finds_nothing()
-        machine.the_tree_agrees()
+        machine.the_tree_matches_the_model()
         assert machine.left() == []
         assert machine.model("a").messages[own].body == b"brought"
     finally:
@@ -435,15 +434,14 @@ def test_what_a_shell_brings_stands_beside_what_a_dead_writer_has_left() -> None
 
 
 @pytest.mark.parametrize("by_mover", [False, True], ids=["release", "mover"])
-def test_a_burial_that_ends_at_any_of_its_calls_agrees_with_the_model(by_mover: bool) -> None:
-    """The one below comes to each of them now and then."""
+def test_a_burial_that_dies_at_any_of_its_calls_agrees_with_the_model(by_mover: bool) -> None:
     for at in count():
         machine = CrashingMachine()
         try:
             machine.open(False, 1)
             before = CrashingMachine.crashes
             if by_mover:
-                machine.time_passes(round(VISIBILITY_S) + 1)
+                machine.pass_time(round(VISIBILITY_S) + 1)
                 machine.die_at_a_delivery(at)
             else:
                 machine.die_at_a_release("a", at, 0)
@@ -457,13 +455,5 @@ def test_a_burial_that_ends_at_any_of_its_calls_agrees_with_the_model(by_mover: 
 
 
 def test_any_sequence_of_verbs_and_crashes_agrees_with_the_model() -> None:
-    run_state_machine_as_test(
-        CrashingMachine,
-        settings=settings(
-            max_examples=part_of(15, 25),
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    assert CrashingMachine.crashes > 10, "hardly anything has died"
+    run_state_machine_as_test(CrashingMachine, settings=machine_settings(15, 25, steps=30))
+    assert CrashingMachine.crashes > 10, "too few crashes"

@@ -1,24 +1,23 @@
-"""Backoffs, limits and pauses against the same dictionary, in a queue that is worked at."""
+"""Backoffs, limits and pauses against the model of test_model.py, in a busy queue."""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from tests.harness.rounds import part_of
+from tests.spool.machines import machine_settings
 from tests.spool.test_model import HOLDS, SpoolMachine
 
 
 class LimitedMachine(SpoolMachine):
     """One queue, in which claims end early, late and not at all."""
 
-    # Of these the other machines know enough.
+    # Rules that the other machines test.
     subscribe = unsubscribe = publish = create_queue = delete_queue = purge = move = redrive = None
-    shell_moves_a_file_in = shell_moves_a_message = reap = put_own_id = set_priority = None
+    shell_adds_a_file = shell_moves_a_message = reap = put_own_id = set_priority = None
 
-    ends = 0  # of claims, in all runs, behind which a message waits
-    kept_back = 0  # claims
+    ends = 0  # in all runs: claims that ended and whose messages wait for a backoff
+    restricted = 0  # in all runs: claims that got fewer messages than they asked for
     existing = st.just("a")
 
     @initialize(
@@ -29,10 +28,10 @@ class LimitedMachine(SpoolMachine):
     def open(self, first: float | None, most: int | None, limit: int | None) -> None:
         super().open(is_ahead=False)
         self.configure(limit=limit)
-        self.keep_back(first=first, most=most, pause=None)
+        self.restrict_claims(first=first, most=most, pause=None)
         self.refill()
         self.claim_some(count=2, visibility=2.001)
-        self.let_claims_end(3)  # each run sees this: the counts below are not left to chance
+        self.let_claims_end(3)  # in each run, so that the counts below do not depend on chance
         self.claim_some(count=3, visibility=2.001)
 
     @rule()
@@ -43,7 +42,7 @@ class LimitedMachine(SpoolMachine):
 
     @rule(count=st.integers(1, 3), visibility=st.sampled_from(HOLDS))
     def claim_some(self, count: int, visibility: float) -> None:
-        LimitedMachine.kept_back += self.models.may_be_claimed("a") < count
+        LimitedMachine.restricted += self.models.may_be_claimed("a") < count
         self.claim(name="a", count=count, visibility=visibility)
 
     @rule(seconds=st.sampled_from([1, 2, 3]))
@@ -54,15 +53,7 @@ class LimitedMachine(SpoolMachine):
         LimitedMachine.ends += len(waiting)
 
 
-def test_what_keeps_claims_back_agrees_with_the_model() -> None:
-    run_state_machine_as_test(
-        LimitedMachine,
-        settings=settings(
-            max_examples=part_of(15, 25),
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    assert LimitedMachine.ends > 10, "hardly anything has waited"
-    assert LimitedMachine.kept_back > 10, "hardly a claim was kept back"
+def test_backoffs_limits_and_pauses_agree_with_the_model() -> None:
+    run_state_machine_as_test(LimitedMachine, settings=machine_settings(15, 25, steps=30))
+    assert LimitedMachine.ends > 10, "too few messages waited"
+    assert LimitedMachine.restricted > 10, "too few claims were restricted"

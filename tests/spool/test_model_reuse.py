@@ -1,7 +1,6 @@
-"""Ids that are used again, and those who come back late to what they had: claims that nobody was
-told of, and consumers, against the same dictionary.
+"""Reused ids, claims without a client, and late consumers against the model of test_model.py.
 
-Whoever comes back finds the message that it had, or leaves alone what stands in its place.
+A late process finds its own message, or leaves the message alone that has its id now.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
@@ -21,17 +19,17 @@ from fsmq.spool.consumers.manifest import DONE, folder_of, path_of
 from fsmq.spool.context import Prepared
 from fsmq.spool.durability.locks import Lock
 from fsmq.spool.layout import names
-from tests.harness.rounds import part_of
+from tests.spool.machines import machine_settings
 from tests.spool.model import DELAY, NEW, READY, Fact, Model
 from tests.spool.test_model import HEADERS, HOLDS, PLAIN, QUEUES, SpoolMachine
 
 CONSUMER, STREAM = "spark", "stream"
-# Longer than a test takes: what renews a batch by itself, in real time, does not come to it.
+# Longer than a test takes, so that batches are not renewed in real time.
 KEPT_S = 300.003
 
 
 class Given(NamedTuple):
-    """A claim as whoever made it remembers it."""
+    """A claim as its consumer remembers it."""
 
     id: str
     fact: Fact
@@ -40,7 +38,7 @@ class Given(NamedTuple):
 
 
 class Unanswered(NamedTuple):
-    """A claim that is made, and of which nobody has been told."""
+    """A claim that has not been answered."""
 
     spool: Spool
     queue: str
@@ -49,20 +47,18 @@ class Unanswered(NamedTuple):
 
 
 class ReusingMachine(SpoolMachine):
-    """Few ids, and much that comes late."""
+    """Few ids, and many late processes."""
 
-    # Of these the other machine knows enough.
-    subscribe = unsubscribe = publish = create_queue = delete_queue = configure = keep_back = (
-        put
-    ) = None
-    shell_moves_a_file_in = shell_moves_a_message = reap = purge = None
+    # Rules that the other machines test.
+    subscribe = unsubscribe = publish = create_queue = delete_queue = configure = purge = None
+    put = restrict_claims = shell_adds_a_file = shell_moves_a_message = reap = None
 
     def __init__(self) -> None:
         super().__init__()
         self.unanswered: list[Unanswered] = []
         self.batches: list[tuple[str, list[Given]]] = []  # of the consumer, with their queues
-        self.stalled: Lock | None = None  # the consumer, between commit and removal
-        self.doomed: list[tuple[str, list[Given]]] = []  # what it is about to remove
+        self.stalled: Lock | None = None  # of the consumer, between commit and removal
+        self.doomed: list[tuple[str, list[Given]]] = []  # batches that it is about to remove
 
     @initialize(is_ahead=st.booleans(), has_batch=st.booleans())
     def open(self, is_ahead: bool, has_batch: bool) -> None:
@@ -85,7 +81,7 @@ class ReusingMachine(SpoolMachine):
 
     @rule()
     def reopen(self) -> None:
-        """As if a process had died: what it had claimed, nobody gives back."""
+        """Like a process that died: nobody releases its claims."""
         for one in [one for one in self.unanswered if one.spool is self.spools[0]]:
             one.prepared.dirty.close()
             self.unanswered.remove(one)
@@ -109,14 +105,14 @@ class ReusingMachine(SpoolMachine):
     def replace(
         self, which: int, body: bytes, delay: float | None, is_claimed: bool, visibility: float
     ) -> None:
-        """Someone removes a message, and puts another one of its id, which may soon be claimed."""
+        """Remove a message, and put another one with its id, which may be claimed."""
         batches = [*self.batches, *self.doomed]
         of_batches = [(name, claim.id) for name, given in batches for claim in given]
         others = [("a", message_id) for message_id in sorted(self.model("a").messages)]
-        there = [(name, i) for name, i in of_batches + others if i in self.model(name).messages]
-        if not there:
+        existing = [(name, i) for name, i in of_batches + others if i in self.model(name).messages]
+        if not existing:
             return
-        name, message_id = there[which % len(there)]
+        name, message_id = existing[which % len(existing)]
         self.remove(name, sorted(self.model(name).messages).index(message_id))
         self.put_own_id(name, names.siblings(message_id)[0], body, delay, HEADERS[0])
         if is_claimed:
@@ -127,7 +123,7 @@ class ReusingMachine(SpoolMachine):
 
     @rule(name=SpoolMachine.existing, count=st.integers(1, 2), visibility=st.sampled_from(HOLDS))
     def claim_slowly(self, name: str, count: int, visibility: float) -> None:
-        """Claim, and be told of it when the sync is over, which takes a while."""
+        """Claim, and leave the answer for later."""
         if name not in self.queues:
             return
         spool = self.spool
@@ -138,7 +134,7 @@ class ReusingMachine(SpoolMachine):
     @precondition(lambda self: self.unanswered)
     @rule(which=SpoolMachine.which, failed=st.booleans())
     def hang_up(self, which: int, failed: bool) -> None:
-        """A claim reaches no one: its sync has failed, or its client has gone."""
+        """A claim is not answered: its sync has failed, or its client has gone."""
         spool, name, prepared, given = self.unanswered.pop(which % len(self.unanswered))
         self.clock.advance(0.125)
         if failed:
@@ -176,7 +172,7 @@ class ReusingMachine(SpoolMachine):
     @precondition(lambda self: self.stalled is None and self.batches)
     @rule(which=SpoolMachine.which)
     def keep_batch(self, which: int) -> None:
-        """The consumer comes back, and holds what is left of a batch."""
+        """The consumer returns, and renews the rest of a batch."""
         which %= len(self.batches)
         name, given = self.batches[which]
         with self.consumer() as consumer:
@@ -186,9 +182,9 @@ class ReusingMachine(SpoolMachine):
         self.batches[which] = (name, self.given(name, [claim.id for claim in expected]))
 
     def keep(self, name: str, claim: Given) -> bool:
-        """What keeping makes of a message, and whether it is kept."""
+        """Renew a message in the model, and return whether it is still in the batch."""
         if not self.is_same(name, claim):
-            # What is new there now is brought on its way: a crash might have brought it back.
+            # A new message of this id is delivered: a crash might have brought it back.
             if claim.id in self.model(name).ids(NEW):
                 self.models.deliver_new(name, claim.id)
             return False
@@ -196,7 +192,7 @@ class ReusingMachine(SpoolMachine):
         if not is_others:
             is_renewal = claim.fact.state is DELAY
             self.models.take(name, claim.id, KEPT_S)
-            if is_renewal:  # a batch has no need of the names of claims
+            if is_renewal:  # batches do not use the names of claims
                 claim.fact.deadline = self.models.deadline(KEPT_S)
         return not is_others
 
@@ -209,7 +205,7 @@ class ReusingMachine(SpoolMachine):
         assert removed == self.remove_batches(batches)
 
     def remove_batches(self, batches: list[tuple[str, list[Given]]]) -> int:
-        """Remove what was claimed in batches, and nothing that has come to its place since then."""
+        """Remove the messages of batches, but not later ones with their ids."""
         removed = 0
         for name, given in batches:
             for claim in given:
@@ -221,7 +217,7 @@ class ReusingMachine(SpoolMachine):
     @precondition(lambda self: self.stalled is None and self.batches)
     @rule()
     def stop_at_commit(self) -> None:
-        """The consumer is stopped when it has renamed its batches and removed nothing."""
+        """The consumer is stopped after it has renamed its batches, before it removes messages."""
         tree = self.spools[0].tree
         self.stalled = take_lock(tree, CONSUMER)
         for name in tree.names(folder_of(tree, CONSUMER)):
@@ -234,7 +230,7 @@ class ReusingMachine(SpoolMachine):
     @precondition(lambda self: self.stalled is not None)
     @rule(by_mover=st.booleans())
     def finish_commit(self, by_mover: bool) -> None:
-        """It is killed at last, and a mover does the rest, or the next one of its name."""
+        """The consumer is killed, and a mover or the next consumer of its name does the rest."""
         assert self.stalled is not None
         self.stalled.free()
         self.stalled = None
@@ -246,13 +242,5 @@ class ReusingMachine(SpoolMachine):
             self.remove_batches(doomed)
 
 
-def test_whoever_comes_back_late_acts_on_nothing_but_what_it_had() -> None:
-    run_state_machine_as_test(
-        ReusingMachine,
-        settings=settings(
-            max_examples=part_of(15, 25),
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+def test_late_processes_act_only_on_their_own_messages() -> None:
+    run_state_machine_as_test(ReusingMachine, settings=machine_settings(15, 25, steps=40))

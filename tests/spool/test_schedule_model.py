@@ -1,8 +1,8 @@
-"""A schedule against a model: what is put for which moment, whatever is changed, whoever dies.
+"""A schedule against a model: one message for each run, despite changes and crashes.
 
-Three movers, whose clocks differ, work on one tree, and the clock of all is set forth and back.
-Programs die at any of their calls. How far a dead one came is read from its files: from each place
-it must go on as from one where it was not at it, or was done.
+Three movers, whose clocks differ, work on one tree, and all clocks are set forward and back.
+Processes die at any of their calls. The model reads from the files how far a dead process came: the
+next one must continue as if the interrupted verb had not begun, or had been completed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -24,10 +23,10 @@ from fsmq.spool.fsck import check
 from fsmq.spool.schedules.putting import GRACE_S
 from fsmq.spool.schedules.schedule_files import ScheduleFiles
 from fsmq.spool.schedules.scheduler import Scheduler
-from tests.harness.rounds import part_of
 from tests.replay.place import scratch
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock
+from tests.spool.machines import machine_settings
 
 JOBS, NAME = "jobs", "nightly"
 PERIODS = {"*/10 * * * *": 600, "*/20 * * * * *": 20, "@hourly": 3600}
@@ -46,7 +45,7 @@ CHANGES = (
 
 @dataclass
 class Plan:
-    """What the model knows of the schedule. done: the moment up to which all is done."""
+    """The schedule in the model. done: the time up to which all runs are done."""
 
     cron: str
     body: str
@@ -56,7 +55,7 @@ class Plan:
     last: int | None = None
 
     def due(self, now: float) -> tuple[list[int], int]:
-        """The moments that get a message now, and up to which it is done then."""
+        """The runs that are due now, and the time up to which all are done then."""
         period = PERIODS[self.cron]
         newest = int(now) // period * period
         if newest <= self.done:
@@ -82,7 +81,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(dir=scratch())
         self.root = Path(self.folder.name) / "mq"
         self.clock = Clock()
-        # A full hour, so that each run finds the same moments; and no file is of later.
+        # A full hour, so that each test has the same times, and later than all files.
         self.clock.now += 3 * 3600 - self.clock.now % 3600
         self.spools = [Spool(self.root, sync="none", clock=self.ahead(s)) for s in AHEAD_S]
         self.spools[0].create_queue(JOBS)
@@ -90,8 +89,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.faults: list[object] = []
         self.movers = [self.a_mover(number) for number in range(len(AHEAD_S))]
         self.plan: Plan | None = None
-        self.standing: dict[int, str] = {}  # moments, and the bodies of their messages
-        self.owed: set[int] = set()  # of them those that a dead mover may not have shown
+        self.queued: dict[int, str] = {}  # the bodies of messages by the time of their run
+        self.owed: set[int] = set()  # messages that a dead mover may not have shown
 
     def ahead(self, seconds: float) -> Callable[[], float]:
         return lambda: self.clock() + seconds
@@ -110,28 +109,29 @@ class ScheduleMachine(RuleBasedStateMachine):
                 spool.close()
             self.folder.cleanup()
 
-    # -- what users do -----------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------
 
     def define_with(self, **of: Any) -> Callable[[Spool], object]:
         return lambda spool: spool.schedule(NAME).define(
             of["cron"], JOBS, of["body"], catch_up=of["catch_up"], paused=of["paused"]
         )
 
-    def will_be(self, now: float, **of: Any) -> Plan:
+    def plan_after(self, now: float, **of: Any) -> Plan:
         """The plan after a definition."""
         was = self.plan
         if was is None:
             return Plan(**of, done=int(now))
-        goes_on = was.cron == of["cron"] and not (was.paused and not of["paused"])
-        goes_on = goes_on and self.has_begun()
-        return Plan(**of, done=was.done if goes_on else int(now), last=was.last)
+        continues = was.cron == of["cron"] and not (was.paused and not of["paused"])
+        continues = continues and self.has_begun()
+        return Plan(**of, done=was.done if continues else int(now), last=was.last)
 
     @rule(
         number=movers, cron=lines, body=bodies, catch_up=catch_ups, paused=st.just(False),
         dies_at=st.none() | calls,
     )  # fmt: skip
     def define(self, number: int, dies_at: int | None, **of: Any) -> None:
-        self.change(number, self.define_with(**of), self.will_be(self.now(number), **of), dies_at)
+        plan = self.plan_after(self.now(number), **of)
+        self.change(number, self.define_with(**of), plan, dies_at)
 
     @precondition(lambda self: self.plan is not None)
     @rule(number=movers, change=st.sampled_from(CHANGES), dies_at=st.none() | calls)
@@ -139,10 +139,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert self.plan is not None
         plan = self.plan
         of = {name: getattr(plan, name) for name in ("cron", "body", "catch_up", "paused")} | change
-        planned = self.will_be(self.now(number), **of)
-        self.change(
-            number, lambda spool: spool.schedule(NAME).configure(**change), planned, dies_at
-        )
+        plan = self.plan_after(self.now(number), **of)
+        self.change(number, lambda spool: spool.schedule(NAME).configure(**change), plan, dies_at)
 
     @precondition(lambda self: self.plan is not None)
     @rule(number=movers, dies_at=st.none() | calls)
@@ -169,7 +167,7 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.stamp(number)
 
     def is_as(self, planned: Plan | None) -> bool:
-        """Whether the schedule's file says what was planned; else it says what it did before."""
+        """Whether the schedule's file has the planned settings; otherwise it has the old ones."""
         found = self.settings()
         if found is None or planned is None:
             assert found is None or self.is_same(found, self.plan)
@@ -183,17 +181,17 @@ class ScheduleMachine(RuleBasedStateMachine):
         ) and found.paused == plan.paused  # fmt: skip
 
     def stamp(self, number: int) -> None:
-        """Where the marker is of another line it goes on from the file's time: by this clock."""
+        """If the marker has another cron line, runs count from the file's time: set it."""
         now = self.now(number)
         os.utime(self.root / "schedules" / f"{NAME}.json", (now, now))
 
     def has_begun(self) -> bool:
-        """Whether who set its line came to its marker; else whoever writes it next begins anew."""
+        """Whether the marker was written for this line; otherwise the next writer starts anew."""
         marker = self.files.marker(NAME)
         return marker is not None and marker.fits(self.files.read(NAME))
 
     def file(self) -> tuple[int, int] | None:
-        """Which file the schedule has now: another one whenever it is written."""
+        """The identity of the schedule's file, which changes with each write."""
         try:
             found = os.stat(self.root / "schedules" / f"{NAME}.json")
         except FileNotFoundError:
@@ -206,12 +204,12 @@ class ScheduleMachine(RuleBasedStateMachine):
         except NoSuchSchedule:
             return None
 
-    # -- what movers and consumers do --------------------------------------------------------------
+    # -- movers and consumers ----------------------------------------------------------------------
 
     @rule(number=movers)
     def run(self, number: int) -> None:
         mover = self.movers[number]
-        mover.rescan()  # as file events tell it to
+        mover.rescan()  # as after file events
         while mover.step() == 0.0:
             pass
         if self.put(self.now(number)):
@@ -229,20 +227,20 @@ class ScheduleMachine(RuleBasedStateMachine):
                 self.owed |= set(self.put(self.now(number), marker.done))
 
     def put(self, now: float, until: float = float("inf")) -> list[int]:
-        """Put in the model what is due, if the marker was moved so far; the moments."""
+        """Put the due messages in the model, up to the time of the marker; their times."""
         if self.plan is None:
             return []
         moments, done = self.plan.due(now)
         moments = [moment for moment in moments if moment <= until]
         for moment in moments:
-            self.standing.setdefault(moment, self.plan.body)
+            self.queued.setdefault(moment, self.plan.body)
         self.plan.done = min(done, max(self.plan.done, int(min(until, done))))
         if moments:
             self.plan.last = moments[-1]
         return moments
 
     @rule(number=movers)
-    def start_anew(self, number: int) -> None:
+    def restart(self, number: int) -> None:
         self.movers[number] = self.a_mover(number)
 
     @rule()
@@ -251,10 +249,10 @@ class ScheduleMachine(RuleBasedStateMachine):
         while messages := queue.claim(1000):
             for message in messages:
                 assert message.created_at is not None
-                assert self.standing.pop(int(message.created_at)) == message.body.decode()
+                assert self.queued.pop(int(message.created_at)) == message.body.decode()
             queue.ack(*messages)
-        assert self.standing.keys() <= self.owed
-        self.owed &= self.standing.keys()
+        assert self.queued.keys() <= self.owed
+        self.owed &= self.queued.keys()
 
     @rule(seconds=st.sampled_from((1, 19, 70, 600, 4000, -70, -900)))
     def pass_time(self, seconds: float) -> None:
@@ -263,10 +261,10 @@ class ScheduleMachine(RuleBasedStateMachine):
     def now(self, number: int) -> float:
         return self.clock() + AHEAD_S[number]
 
-    # -- what holds --------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     @rule()
-    def look(self) -> None:
+    def check_states(self) -> None:
         states = self.spools[0].schedules()
         assert len(states) == (self.plan is not None)
         for state in states:
@@ -276,9 +274,9 @@ class ScheduleMachine(RuleBasedStateMachine):
             assert (state.last, state.next) == (self.plan.last, self.plan.next(self.clock()))
 
     def end(self) -> None:
-        """Nothing that is owed stays away, and nothing is left."""
-        self.look()
-        self.start_anew(0)
+        """All owed messages come, and no files are left."""
+        self.check_states()
+        self.restart(0)
         self.run(0)
         self.owed.clear()
         self.consume()
@@ -292,8 +290,8 @@ class ScheduleMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("at", range(12))
-def test_a_schedule_goes_on_behind_a_definition_that_died(at: int) -> None:
-    """Sequences that the one below finds now and then."""
+def test_a_schedule_continues_after_a_definition_that_died(at: int) -> None:
+    """Sequences that the machine finds rarely."""
     of = {"cron": "*/10 * * * *", "body": "a", "catch_up": "none", "paused": False}
     for is_deleted in (True, False):
         machine = ScheduleMachine()
@@ -301,7 +299,7 @@ def test_a_schedule_goes_on_behind_a_definition_that_died(at: int) -> None:
         if machine.plan is not None and is_deleted:
             machine.pass_time(seconds=-70)
             machine.delete(number=0, dies_at=0)
-            machine.look()
+            machine.check_states()
         elif machine.plan is not None:
             machine.configure(number=2, change={"paused": False}, dies_at=None)
             machine.run_and_die(number=0, dies_at=31)
@@ -309,9 +307,4 @@ def test_a_schedule_goes_on_behind_a_definition_that_died(at: int) -> None:
 
 
 TestSchedule = ScheduleMachine.TestCase
-TestSchedule.settings = settings(
-    max_examples=part_of(25, 50),
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+TestSchedule.settings = machine_settings(25, 50, steps=30)
