@@ -1,4 +1,4 @@
-"""A queue is deleted and made anew as one of another kind, under who has looked at it before."""
+"""A queue is deleted and recreated with another kind while a process is at work on it."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from tests.spool.test_identity import before
 
 @pytest.fixture
 def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
-    """The same spool as another process sees it."""
+    """The same spool in another process."""
     with Spool(root, sync="none", clock=clock) as spool:
         yield spool
 
 
-def make_anew(spool: Spool, queue: str = "jobs", **kind: bool) -> None:
+def recreate(spool: Spool, queue: str = "jobs", **kind: bool) -> None:
     spool.delete_queue(queue)
     spool.create_queue(queue, **kind)
 
 
-def test_a_put_shows_nothing_in_a_fifo_queue(
+def test_a_put_does_not_reach_a_recreated_fifo_queue(
     jobs: Queue, other: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before(monkeypatch, put, "drafts", lambda: make_anew(other, fifo=True))
+    before(monkeypatch, put, "drafts", lambda: recreate(other, fifo=True))
     with pytest.raises(NoSuchQueue):
         jobs.put(b"x", group="g")
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
-def test_nothing_is_left_of_a_put_whose_queue_goes_while_it_is_shown(
+def test_a_put_that_is_renamed_during_the_deletion_leaves_nothing(
     jobs: Queue, spool: Spool, other: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing of the deletion has neither the old name nor the new one."""
@@ -66,41 +66,41 @@ def test_nothing_is_left_of_a_put_whose_queue_goes_while_it_is_shown(
     assert tree_of(root)["new"] == []
 
 
-def test_a_claim_takes_nothing_from_a_fifo_queue(
+def test_a_claim_takes_nothing_from_a_recreated_fifo_queue(
     jobs: Queue, spool: Spool, other: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_and_claim() -> None:
-        make_anew(other, fifo=True)
+    def recreate_and_claim() -> None:
+        recreate(other, fifo=True)
         for body in (b"1", b"2", b"3"):
             other.queue("jobs").put(body, group="g")
         assert [m.body for m in other.queue("jobs").claim()] == [b"1"]
 
     with monkeypatch.context() as patched:
-        before(patched, receive, "claims_of", make_and_claim)
+        before(patched, receive, "claims_of", recreate_and_claim)
         assert jobs.claim(5) == []
     assert len(tree_of(root)["delay"]) == 1
     assert spool.queue("jobs").claim(5) == []
 
 
-def test_a_consumer_takes_nothing_from_a_fifo_queue(
+def test_a_consumer_takes_nothing_from_a_recreated_fifo_queue(
     jobs: Queue, spool: Spool, other: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_and_put() -> None:
-        make_anew(other, fifo=True)
+    def recreate_and_put() -> None:
+        recreate(other, fifo=True)
         for body in (b"1", b"2"):
             other.queue("jobs").put(body, group="g")
 
     jobs.put(b"x")
     spool.deliver()
     with monkeypatch.context() as patched, Consumer(spool, "spark", visibility=60) as consumer:
-        before(patched, consumer_claims, "claims_of", make_and_put)
+        before(patched, consumer_claims, "claims_of", recreate_and_put)
         consumer.claim("s", 0, ["jobs"], 5)
     assert tree_of(root)["delay"] == []
 
 
 @pytest.fixture
-def letters(spool: Spool) -> list[str]:
-    """Messages with given ids, in a queue with an index; ``to`` has none."""
+def given_ids(spool: Spool) -> list[str]:
+    """The ids of messages in a queue with an index; the queue ``to`` has no index."""
     spool.create_queue("given", index=True)
     spool.create_queue("to")
     ids = ["a", "b", "c"]
@@ -109,22 +109,22 @@ def letters(spool: Spool) -> list[str]:
     return ids
 
 
-def moved(spool: Spool) -> None:
+def move_slowly(spool: Spool) -> None:
     spool.queue("given").move_to("to", rate=10)
 
 
-def moved_in_the_background(spool: Spool) -> None:
+def move_in_the_background(spool: Spool) -> None:
     spool.begin_move("given", "to", rate=10)
     spool.make_moves()
 
 
 @pytest.mark.parametrize(
     ("owner", "step", "verb"),
-    [(move.Turns, "pause", moved), (MoveWork, "_count", moved_in_the_background)],
+    [(move.Turns, "pause", move_slowly), (MoveWork, "_count", move_in_the_background)],
     ids=["a move", "a move in the background"],
 )
-def test_what_moves_to_an_index_that_came_meanwhile_has_its_id_there(
-    letters: list[str],
+def test_messages_moved_to_a_recreated_queue_with_an_index_have_their_ids(
+    given_ids: list[str],
     spool: Spool,
     other: Spool,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,13 +133,13 @@ def test_what_moves_to_an_index_that_came_meanwhile_has_its_id_there(
     verb: Callable[[Spool], None],
 ) -> None:
     with monkeypatch.context() as patched:
-        before(patched, owner, step, lambda: make_anew(other, "to", index=True))
+        before(patched, owner, step, lambda: recreate(other, "to", index=True))
         verb(spool)
-    came = [m.given_id for m in spool.indexed("to").scan()]
-    assert len(came) == 2
-    for one in letters:
-        again = spool.indexed("to").ensure(NewMessage(b"second", id=one))
-        assert bool(again) == (one not in came)
+    found = [m.given_id for m in spool.indexed("to").scan()]
+    assert len(found) == 2
+    for one in given_ids:
+        is_stored = spool.indexed("to").ensure(NewMessage(b"second", id=one))
+        assert bool(is_stored) == (one not in found)
 
 
 _POINTS = [
@@ -153,7 +153,7 @@ _POINTS = [
 
 @pytest.mark.parametrize(("owner", "step", "fifo"), _POINTS)
 @pytest.mark.parametrize("subscribes", [False, True])
-def test_a_publish_reaches_none_that_was_never_subscribed(
+def test_a_publish_does_not_reach_a_recreated_queue(
     jobs: Queue,
     spool: Spool,
     other: Spool,
@@ -163,16 +163,16 @@ def test_a_publish_reaches_none_that_was_never_subscribed(
     fifo: bool,
     subscribes: bool,
 ) -> None:
-    make_anew(spool, fifo=fifo)
+    recreate(spool, fifo=fifo)
     topic = spool.topic("news", create=True)
     topic.subscribe("jobs")
 
-    def anew() -> None:
-        make_anew(other, fifo=fifo)
+    def recreate_it() -> None:
+        recreate(other, fifo=fifo)
         if subscribes:
             other.topic("news").subscribe("jobs", {"kind": ["other"]})
 
-    before(monkeypatch, owner, step, anew)
+    before(monkeypatch, owner, step, recreate_it)
     assert topic.publish(b"x", group="g" if fifo else None) == {}
     spool.deliver()
     assert jobs.counts().total == 0
@@ -180,7 +180,7 @@ def test_a_publish_reaches_none_that_was_never_subscribed(
 
 
 @pytest.mark.parametrize(("owner", "step"), [(Log, "_taking"), (publish._Copies, "reach")])
-def test_nor_a_log(
+def test_a_publish_does_not_reach_a_recreated_log(
     jobs: Queue,
     spool: Spool,
     other: Spool,
@@ -193,16 +193,16 @@ def test_nor_a_log(
     topic.subscribe("logs/users")
     topic.subscribe("jobs")
 
-    def anew() -> None:
+    def recreate_it() -> None:
         other.log("users").delete()
         other.log("users").create()
 
-    before(monkeypatch, owner, step, anew)
+    before(monkeypatch, owner, step, recreate_it)
     assert list(topic.publish(b"x")) == ["jobs"]
     assert other.log("users").end() == 0
 
 
-def test_who_subscribes_looks_at_the_kind_of_the_queue_that_is_subscribed(
+def test_a_subscription_checks_the_kind_of_the_recreated_queue(
     jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(settings: QueueSettings) -> None:
@@ -210,7 +210,7 @@ def test_who_subscribes_looks_at_the_kind_of_the_queue_that_is_subscribed(
             raise InvalidValue("queue", "is a fifo queue")
 
     spool.create_topic("news")
-    before(monkeypatch, subscribing, "settings_held", lambda: make_anew(other, fifo=True))
+    before(monkeypatch, subscribing, "settings_held", lambda: recreate(other, fifo=True))
     with pytest.raises(InvalidValue, match="is a fifo queue"):
         subscribing.subscribe(spool.context, "news", "jobs", check=refuse)
     assert spool.subscriptions("news") == {}
@@ -218,7 +218,7 @@ def test_who_subscribes_looks_at_the_kind_of_the_queue_that_is_subscribed(
 
 @pytest.mark.parametrize("dedup", [False, True])
 @pytest.mark.parametrize("moves_first", [0, 2])
-def test_who_goes_on_with_a_move_makes_no_queue_that_was_deleted(
+def test_a_resumed_move_does_not_create_its_deleted_target(
     spool: Spool, other: Spool, dedup: bool, moves_first: int
 ) -> None:
     source, target = (write_side("jobs"), write_side("to")) if dedup else ("jobs", "to")
@@ -226,7 +226,7 @@ def test_who_goes_on_with_a_move_makes_no_queue_that_was_deleted(
     spool.deliver()
     ref = other.begin_move("jobs", "to", dedup=dedup, rate=5).ref
     assert spool.has_queue(target)
-    other.make_moves(lambda: spool.counts(source).total <= 4 - moves_first)  # it is left there
+    other.make_moves(lambda: spool.counts(source).total <= 4 - moves_first)  # and stops there
     spool.delete_queue(target)
     assert spool.make_moves() == 1
     assert not spool.has_queue(target)
@@ -237,13 +237,13 @@ def test_who_goes_on_with_a_move_makes_no_queue_that_was_deleted(
     assert "was deleted" in (ended.error or "")
 
 
-def test_a_move_ends_where_its_target_is_made_anew_as_a_fifo_queue(
-    letters: list[str], spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+def test_a_move_ends_when_its_target_is_recreated_as_a_fifo_queue(
+    given_ids: list[str], spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        before(patched, move.Turns, "pause", lambda: make_anew(other, "to", fifo=True))
+        before(patched, move.Turns, "pause", lambda: recreate(other, "to", fifo=True))
         with pytest.raises(NoSuchQueue):
-            moved(spool)
+            move_slowly(spool)
     assert (spool.counts("given").total, spool.counts("to").total) == (2, 0)
 
 
@@ -255,54 +255,53 @@ def test_a_move_ends_where_its_target_is_made_anew_as_a_fifo_queue(
     ],
     ids=["move", "redrive"],
 )
-def test_no_queue_is_made_anew_between_the_look_and_the_rename(
-    letters: list[str],
+def test_a_target_cannot_be_recreated_between_check_and_rename(
+    given_ids: list[str],
     spool: Spool,
     other: Spool,
     monkeypatch: pytest.MonkeyPatch,
     owner: object,
     verb: Callable[[Spool], object],
 ) -> None:
-    def make() -> None:
+    def fail_to_recreate() -> None:
         with pytest.raises(Unavailable, match="another process holds"):
-            make_anew(other, "to", index=True)
+            recreate(other, "to", index=True)
 
     with monkeypatch.context() as patched:
         patched.setattr(settings_lock, "PATIENCE_S", 0.0)
-        before(patched, owner, "is_elsewhere", make)
+        before(patched, owner, "is_elsewhere", fail_to_recreate)
         verb(spool)
     assert spool.counts("to").total == 3
-    make_anew(other, "to", index=True)
+    recreate(other, "to", index=True)
 
 
-def test_letters_that_go_home_take_their_ids_along(
-    letters: list[str], spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
+def test_dead_letters_redriven_to_a_recreated_queue_with_an_index_have_their_ids(
+    given_ids: list[str], spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their queue has an index when they come there, and had none when they were found."""
     spool.configure("to", {"max_deliveries": 1, "dead_letter_queue": "dead"})
     spool.queue("given").move_to("to")
     for message in spool.queue("to").claim(3):
         message.bury()
     with monkeypatch.context() as patched:
-        before(patched, redrive, "receiving", lambda: make_anew(other, "to", index=True))
+        before(patched, redrive, "receiving", lambda: recreate(other, "to", index=True))
         spool.queue("dead").redrive()
-    assert sorted(m.given_id or "" for m in spool.indexed("to").scan()) == letters
-    assert all(spool.indexed("to").find(one) for one in letters)
+    assert sorted(m.given_id or "" for m in spool.indexed("to").scan()) == given_ids
+    assert all(spool.indexed("to").find(one) for one in given_ids)
 
 
-def test_no_priority_changes_in_a_queue_with_an_index(
+def test_a_priority_cannot_be_set_in_a_recreated_queue_with_an_index(
     jobs: Queue, spool: Spool, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message_id = jobs.put(b"x")
     spool.deliver()
     spool.create_queue("aside")
 
-    def make_and_bring_back() -> None:
+    def recreate_and_move_back() -> None:
         other.queue("jobs").move_to("aside")
-        make_anew(other, index=True)
+        recreate(other, index=True)
         other.queue("aside").move_to("jobs")
 
     with monkeypatch.context() as patched:
-        before(patched, reprioritize, "deliver_one", make_and_bring_back)
+        before(patched, reprioritize, "deliver_one", recreate_and_move_back)
         with pytest.raises(InvalidValue, match="index"):
             spool.complete(prepare.set_priority(spool.context, "jobs", message_id, 5))

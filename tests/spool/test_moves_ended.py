@@ -1,4 +1,4 @@
-"""Outcomes of moves are removed after some days, but for the last of each source."""
+"""Outcomes of moves are removed after some days, except the last ones of each source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOW = 1_800_000_000.0
 
 
 def ended(spool: Spool, root: Path, age_s: float, source: str, status: Status = "complete") -> str:
-    """A move that was ordered and ended so many seconds ago; its reference."""
+    """Write a move of this age, and return its reference."""
     ref = derived_uuid7(int((_NOW - age_s) * 1e9), f"{source} {age_s}".encode())
     move = Move(ref, source, "there", status=status)
     order.save(spool.tree, move)
@@ -31,13 +31,13 @@ def ended(spool: Spool, root: Path, age_s: float, source: str, status: Status = 
     return ref
 
 
-def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: Path) -> None:
+def test_old_outcomes_are_removed_except_the_last_ten_of_a_source(spool: Spool, root: Path) -> None:
     for queue in ("often", "seldom"):
         spool.create_queue(queue)
     often = [ended(spool, root, KEEP_S + number, "often") for number in range(1, 16)]
     seldom = ended(spool, root, 100 * KEEP_S, "seldom")
     young = [ended(spool, root, number, "often") for number in range(3)]
-    going = ended(spool, root, 50 * KEEP_S, "often", "in_progress")
+    ongoing = ended(spool, root, 50 * KEEP_S, "often", "in_progress")
     slow = ended(spool, root, KEEP_S + 20, "often")
     os.utime(root / "moves" / f"{slow}.done", (_NOW - 1, _NOW - 1))  # it ended just now
     torn = derived_uuid7(int((_NOW - 2 * KEEP_S) * 1e9), b"torn")
@@ -48,12 +48,12 @@ def test_old_outcomes_go_and_the_last_ten_of_a_source_stay(spool: Spool, root: P
     assert forget_ended(spool.tree, lambda: _NOW) == len(often) - len(stay) + 1
     left = {path.name for path in (root / "moves").iterdir() if path.name[0] != "."}
     expected = {f"{ref}.done" for ref in (*stay, *young, seldom, slow)}
-    assert left == expected | {f"{going}.json", "mine.done"}
+    assert left == expected | {f"{ongoing}.json", "mine.done"}
     assert forget_ended(spool.tree, lambda: _NOW) == 0
 
 
 @pytest.mark.parametrize("dedup", [False, True])
-def test_of_a_source_that_is_gone_none_stays(spool: Spool, root: Path, dedup: bool) -> None:
+def test_outcomes_of_a_deleted_source_are_removed(spool: Spool, root: Path, dedup: bool) -> None:
     spool.begin_move("jobs", "to", dedup=dedup)
     jobs = write_side("jobs") if dedup else "jobs"
     spool.create_queue(jobs)
@@ -66,7 +66,7 @@ def test_of_a_source_that_is_gone_none_stays(spool: Spool, root: Path, dedup: bo
     assert os.listdir(root / "moves") == []
 
 
-def test_locks_that_nobody_holds_go(spool: Spool, root: Path) -> None:
+def test_unused_locks_are_removed(spool: Spool, root: Path) -> None:
     for name in (".dead.lock", ".dead.alone", ".held.lock"):
         (root / "moves" / name).touch()
     held = lock(spool.tree, "moves/.held.lock", 0)
@@ -76,7 +76,7 @@ def test_locks_that_nobody_holds_go(spool: Spool, root: Path) -> None:
     held.free()
 
 
-def test_a_stop_that_comes_behind_the_end_of_its_move_goes(spool: Spool, root: Path) -> None:
+def test_a_stop_of_an_ended_move_is_removed(spool: Spool, root: Path) -> None:
     ref = spool.begin_move("jobs", "to").ref
     ended: list[Move | None] = []
 
@@ -88,8 +88,8 @@ def test_a_stop_that_comes_behind_the_end_of_its_move_goes(spool: Spool, root: P
         assert spool.stop_move(ref) is not None
     assert ended
     assert (root / "moves" / f"{ref}.stop").exists()
-    going = spool.begin_move("jobs", "there").ref
-    order.order_stop(spool.context, going)  # and nobody works on it
+    ongoing = spool.begin_move("jobs", "there").ref
+    order.order_stop(spool.context, ongoing)
     (root / "moves" / "mine.stop").touch()
     forget_ended(spool.tree)
-    assert {path.name for path in root.glob("moves/*.stop")} == {f"{going}.stop", "mine.stop"}
+    assert {path.name for path in root.glob("moves/*.stop")} == {f"{ongoing}.stop", "mine.stop"}

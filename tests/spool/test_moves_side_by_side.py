@@ -1,4 +1,4 @@
-"""Moves in the background: what keeps one of them back, or one message, keeps back nothing else."""
+"""Background moves: a problem with one move, or one message, does not hold up the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.calls import seen
 from tests.harness.suite import eventually
 from tests.spool.test_faults import refuse
 
-# Less than anybody waits for a program that is stopped.
+# Shorter than any wait for a stopped process.
 SOON_S = 3.0
 
 
@@ -39,7 +39,7 @@ def slow(spool: Spool) -> str:
 
 @contextmanager
 def worked_on(spool: Spool) -> Iterator[None]:
-    """A program makes all moves, as long as there are any."""
+    """Make all moves in a thread."""
     is_over = threading.Event()
     working = threading.Thread(target=spool.make_moves, args=(is_over.is_set,))
     working.start()
@@ -56,11 +56,21 @@ def filled(spool: Spool, *queues: str) -> None:
     spool.deliver()
 
 
+def create_dedup_queues(spool: Spool) -> None:
+    for name in "ab":
+        for side in (read_side(name), write_side(name)):
+            spool.create_queue(side)
+
+
 def is_done(spool: Spool, ref: str) -> Callable[[], bool]:
     return lambda: getattr(spool.find_move(ref), "status", None) == "complete"
 
 
-def test_one_that_failed_is_tried_again_beside_a_slow_one(spool: Spool, slow: str) -> None:
+def finish(spool: Spool, ref: str) -> None:
+    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+
+
+def test_a_failed_move_is_retried_beside_a_slow_one(spool: Spool, slow: str) -> None:
     filled(spool, "a")
     failed = []
 
@@ -77,7 +87,7 @@ def test_one_that_failed_is_tried_again_beside_a_slow_one(spool: Spool, slow: st
     assert getattr(spool.find_move(slow), "status", None) == "in_progress"
 
 
-def test_one_whose_worker_dies_goes_on_beside_a_slow_one(spool: Spool, slow: str) -> None:
+def test_a_move_whose_worker_dies_continues_beside_a_slow_one(spool: Spool, slow: str) -> None:
     filled(spool, "a")
     ref = spool.begin_move("a", "b").ref
     worker = lock(spool.tree, f"moves/.{ref}.lock", os.O_CREAT)
@@ -90,28 +100,22 @@ def test_one_whose_worker_dies_goes_on_beside_a_slow_one(spool: Spool, slow: str
 
 
 @pytest.mark.parametrize("redrives", [False, True])
-def test_who_is_stopped_with_the_name_of_a_target_keeps_back_no_other_one(
-    spool: Spool, redrives: bool
-) -> None:
+def test_a_locked_target_holds_up_no_other_move(spool: Spool, redrives: bool) -> None:
     filled(spool, "a", "b", "c", "d")
     stopped = lock(spool.tree, "config/.b.lock", os.O_CREAT)
     assert stopped is not None
     kept = spool.begin_redrive("a", to="b") if redrives else spool.begin_move("a", "b")
     other = spool.begin_move("c", "d")
     with worked_on(spool):
-        begun = time.monotonic()
-        eventually(is_done(spool, other.ref))
-        assert time.monotonic() - begun < SOON_S
+        eventually(is_done(spool, other.ref), SOON_S)
         assert spool.counts("a").ready == 1
         stopped.free()
         eventually(is_done(spool, kept.ref))
     assert spool.counts("b").ready == 2
 
 
-def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: Spool) -> None:
-    for name in "ab":
-        for side in (read_side(name), write_side(name)):
-            spool.create_queue(side)
+def test_a_message_that_a_stopped_process_puts_holds_up_no_other(spool: Spool) -> None:
+    create_dedup_queues(spool)
     bodies = [b"%03d" % number for number in range(20)]
     spool.complete(prepare.dedup_send(spool.context, "a", bodies))
     spool.deliver()
@@ -119,10 +123,10 @@ def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: S
     assert stopped is not None
     ref = spool.begin_move("a", "b", dedup=True).ref
     with worked_on(spool):
+        eventually(lambda: spool.counts(write_side("b")).ready == 19, SOON_S)
         begun = time.monotonic()
-        eventually(lambda: spool.counts(write_side("b")).ready == 19)
         spool.create_queue(write_side("b"))
-        spool.configure(write_side("b"), {"max_depth": 99})  # nobody holds its name
+        spool.configure(write_side("b"), {"max_depth": 99})  # its name is not locked
         assert time.monotonic() - begun < SOON_S
         stopped.free()
         eventually(is_done(spool, ref))
@@ -130,7 +134,7 @@ def test_what_somebody_is_stopped_putting_keeps_back_none_of_the_others(spool: S
 
 
 def indexed(spool: Spool) -> list[str]:
-    """Two queues with an index, and the ids of messages in the first."""
+    """Create two queues with an index, and return the ids of messages in the first."""
     for queue in "ab":
         spool.create_queue(queue, index=True)
     ids = [f"id{number}" for number in range(20)]
@@ -139,17 +143,17 @@ def indexed(spool: Spool) -> list[str]:
     return ids
 
 
-def moved(spool: Spool) -> str:
+def begin_move(spool: Spool) -> str:
     return spool.begin_move("a", "b").ref
 
 
-def redriven(spool: Spool) -> str:
+def begin_redrive(spool: Spool) -> str:
     return spool.begin_redrive("a", to="b").ref
 
 
-@pytest.mark.parametrize("begin", [moved, redriven])
+@pytest.mark.parametrize("begin", [begin_move, begin_redrive])
 @pytest.mark.parametrize("where", ["a", "b"])
-def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alone(
+def test_a_locked_id_holds_up_only_its_message(
     spool: Spool, begin: Callable[[Spool], str], where: str
 ) -> None:
     indexed(spool)
@@ -158,7 +162,7 @@ def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alon
     with worked_on(spool):
         begun = time.monotonic()
         eventually(lambda: spool.counts("b").ready == 19)
-        spool.configure("b", {"max_depth": 99})  # nobody holds its name
+        spool.configure("b", {"max_depth": 99})  # its name is not locked
         assert time.monotonic() - begun < SOON_S
         assert getattr(spool.find_move(ref), "status", None) == "in_progress"
         stopped.abort()
@@ -166,34 +170,34 @@ def test_an_id_that_a_stopped_program_has_locked_keeps_back_its_own_message_alon
     assert spool.counts("b").ready == 20
 
 
+def move_now(spool: Spool, verb: str, names: list[str]) -> object:
+    if verb == "move":
+        return spool.complete(move_messages(spool.context, "a", "b"))
+    return spool.complete(redrive_messages(spool.context, "a", names, "b"))
+
+
 @pytest.mark.parametrize("verb", ["move", "redrive"])
-def test_nor_does_it_where_somebody_waits_for_the_move(
+def test_a_locked_id_holds_up_only_its_message_in_the_foreground(
     spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = indexed(spool)
     stopped = prepare.upsert(spool.context, "a", [NewMessage(b"new", id="id7")])
     monkeypatch.setattr(links_of_move, "patiently", lambda attempt, patience_s: attempt())
     names = [message.id for message in spool.queue("a").peek(len(ids))]
-
-    def move() -> object:
-        if verb == "move":
-            return spool.complete(move_messages(spool.context, "a", "b"))
-        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
-
     with pytest.raises(InUse):
-        move()
+        move_now(spool, verb, names)
     assert spool.counts("b").ready == 19
     stopped.abort()
     assert spool.complete(move_messages(spool.context, "a", "b")).moved == 1
 
 
-def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
+def test_a_move_that_waits_for_one_message_pauses(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     indexed(spool)
     stopped = prepare.upsert(spool.context, "a", [NewMessage(b"new", id="id7")])
     monkeypatch.setattr(links_of_move, "PATIENCE_S", 0.0)
-    ref = moved(spool)
+    ref = begin_move(spool)
     with pytest.raises(InUse):
         spool.make_moves()
     assert getattr(spool.find_move(ref), "moved", None) == 19
@@ -203,14 +207,10 @@ def test_a_move_that_waits_for_one_alone_is_left_for_a_while(
 
 
 def prepared(spool: Spool, kind: str) -> tuple[str, Callable[[], str]]:
-    """Nine messages in a queue; and what orders a move of this kind from there. Both folders."""
+    """Put nine messages into a queue; the target, and a function that begins the move."""
     if kind == "dedup":
-        for name in "ab":
-            for side in (read_side(name), write_side(name)):
-                spool.create_queue(side)
-        spool.complete(
-            prepare.dedup_send(spool.context, "a", [b"%d" % number for number in range(9)])
-        )
+        create_dedup_queues(spool)
+        spool.complete(prepare.dedup_send(spool.context, "a", [b"%d" % n for n in range(9)]))
         spool.deliver()
         return write_side("b"), lambda: spool.begin_move("a", "b", dedup=True).ref
     spool.create_queue("b", index=kind == "indexed")
@@ -228,7 +228,7 @@ def prepared(spool: Spool, kind: str) -> tuple[str, Callable[[], str]]:
 
 @pytest.mark.parametrize("call", ["_rename2", "link"])
 @pytest.mark.parametrize("kind", ["plain", "count", "redrive", "dedup", "indexed", "at once"])
-def test_what_one_message_fails_at_keeps_none_of_the_others(
+def test_a_call_that_fails_for_one_message_holds_up_no_other(
     spool: Spool, kind: str, call: str
 ) -> None:
     target, order = prepared(spool, kind)
@@ -254,33 +254,27 @@ def test_what_one_message_fails_at_keeps_none_of_the_others(
         fails = call == "_rename2" or kind == "indexed"
         assert spool.counts(target).total == 8 + (not fails)
         assert (moved.moved, moved.status) == (8, "in_progress") if fails else (9, "complete")
-    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    finish(spool, ref)
     assert spool.counts(target).total == 9
 
 
 @pytest.mark.parametrize("verb", ["move", "redrive"])
-def test_one_whose_id_cannot_be_read_keeps_none_of_the_others_where_somebody_waits(
+def test_a_message_that_cannot_be_read_holds_up_no_other_in_the_foreground(
     spool: Spool, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = indexed(spool)
     names = [message.id for message in spool.queue("a").peek(len(ids))]
-
-    def move() -> object:
-        if verb == "move":
-            return spool.complete(move_messages(spool.context, "a", "b"))
-        return spool.complete(redrive_messages(spool.context, "a", names, "b"))
-
     with monkeypatch.context() as patched:
         refuse(spool, patched, "open", names[3], errno.EIO)
         with pytest.raises(Unavailable, match="EIO"):
-            move()
+            move_now(spool, verb, names)
         assert spool.counts("b").total == 19
-    move()
+    move_now(spool, verb, names)
     assert spool.counts("b").total == 20
 
 
 @pytest.mark.parametrize("to", ["home", None])
-def test_a_dead_letter_that_cannot_be_read_when_its_redrive_begins_goes_later(
+def test_a_dead_letter_that_cannot_be_read_at_first_is_redriven_later(
     spool: Spool, to: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = buried(spool, "home")[1]
@@ -290,11 +284,11 @@ def test_a_dead_letter_that_cannot_be_read_when_its_redrive_begins_goes_later(
         with pytest.raises(Unavailable, match="EIO"):
             spool.make_moves()
         assert spool.counts("home").total == 2
-    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    finish(spool, ref)
     assert spool.counts("home").total == 3
 
 
-def test_what_is_delayed_and_cannot_be_looked_at_keeps_none_of_the_others(
+def test_a_delayed_message_whose_stat_fails_holds_up_no_other(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.queue("a", create=True).put_many([NewMessage(b"x", delay=60)] * 3)
@@ -306,11 +300,11 @@ def test_what_is_delayed_and_cannot_be_looked_at_keeps_none_of_the_others(
         with pytest.raises(Unavailable, match="EIO"):
             spool.make_moves()
         assert spool.counts("b").total == 4
-    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    finish(spool, ref)
     assert spool.counts("b").total == 5
 
 
-def test_who_is_stopped_with_the_name_of_one_home_keeps_back_no_letter_of_another(
+def test_a_locked_origin_holds_up_no_dead_letter_of_another(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buried(spool, "a", "b")
@@ -322,11 +316,11 @@ def test_who_is_stopped_with_the_name_of_one_home_keeps_back_no_letter_of_anothe
         spool.make_moves()
     assert (spool.counts("a").total, spool.counts("b").total) == (0, 3)
     stopped.free()
-    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    finish(spool, ref)
     assert (spool.counts("a").total, spool.counts("b").total) == (3, 3)
 
 
-def test_an_id_that_is_locked_keeps_back_no_later_portion(
+def test_a_locked_id_holds_up_no_later_portion(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = indexed(spool)
@@ -338,12 +332,12 @@ def test_an_id_that_is_locked_keeps_back_no_later_portion(
         spool.make_moves()
     assert spool.counts("b").total == 19
     stopped.abort()
-    eventually(lambda: bool(spool.make_moves()) or is_done(spool, ref)())
+    finish(spool, ref)
     assert spool.counts("b").total == 20
 
 
 def buried(spool: Spool, *queues: str) -> list[str]:
-    """Three messages of each, all buried in one queue; their ids."""
+    """Put three messages into each, bury them all in one queue, and return their ids."""
     spool.create_queue("dead")
     ids = []
     for queue in queues:

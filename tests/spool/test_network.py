@@ -1,9 +1,9 @@
-"""What NFS says and shows, and a disk of one's own does not.
+"""Effects of NFS.
 
-An answer that was lost in a restart of the server: a rename was done, and ENOENT is told. What
-callers are told then may be "not sure"; it must not be "nothing was done", where somebody would do
-it once more. And what another host has done a moment ago: its old name may still be seen, and a
-descriptor may be stale. And what this host remembers while another changes it.
+When an answer is lost in a restart of the server, a rename is done but fails with ENOENT. Callers
+may report "not sure" then, but never "nothing was done", or the client would retry. A name that
+another host has just renamed may still be visible, and a descriptor may be stale. And this host may
+have cached names that another host changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JOB = Job("load-1")
 
 
 class Answers:
-    """Which answers are lost: of the next rename to a path with ``lost`` in it."""
+    """Loses the answer of the next rename to a path that contains ``lost``."""
 
     lost: str | None = None
     was_lost = False
@@ -40,20 +40,20 @@ class Answers:
 
 @pytest.fixture
 def answers(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
-    """The spool as on NFS: a rename knows no flags, and an answer can be lost."""
+    """The spool as on NFS: a rename has no flags, and its answer can be lost."""
     spool.tree.network = True
     spool.tree.can_noreplace = False
-    told, rename = Answers(), os.rename
+    found, rename = Answers(), os.rename
 
     def renamed(source: str, target: str, **of: int) -> None:
         rename(source, target, **of)
-        if told.lost is not None and told.lost in target:
-            told.lost, told.was_lost = None, True
+        if found.lost is not None and found.lost in target:
+            found.lost, found.was_lost = None, True
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 
     monkeypatch.setattr(os, "rename", renamed)
-    yield told
-    assert told.was_lost
+    yield found
+    assert found.was_lost
 
 
 def write(spool: Spool, count: int) -> Written:
@@ -63,13 +63,13 @@ def write(spool: Spool, count: int) -> Written:
     return part.finish()
 
 
-def test_a_put_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
+def test_a_put_whose_answer_was_lost_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
     answers.lost = "queues/jobs/"
     message_id = jobs.put(b"x")
     assert visible(root) == [("jobs", message_id)]
 
 
-def test_a_removal_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
+def test_a_removal_whose_answer_was_lost_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
     jobs.put(b"x")
     [held] = jobs.claim()
     answers.lost = "remove/"
@@ -77,10 +77,10 @@ def test_a_removal_is_done(jobs: Queue, root: Path, answers: Answers) -> None:
     assert visible(root) == []
 
 
-def test_a_claim_is_lost_and_the_message_is_back_at_once(
+def test_a_message_whose_claim_lost_its_answer_is_ready_at_once(
     spool: Spool, jobs: Queue, answers: Answers
 ) -> None:
-    """The claim's stamp is taken off the file, wherever that stands: it was no delivery."""
+    """The stamp of the claim is removed from the file: it was not a delivery."""
     message_id = jobs.put(b"x")
     spool.deliver()
     answers.lost = "delay/"
@@ -90,28 +90,19 @@ def test_a_claim_is_lost_and_the_message_is_back_at_once(
     assert (again.id, again.deliveries) == (message_id, 1)
 
 
-def test_a_job_whose_commit_had_no_answer_counts(
-    spool: Spool, jobs: Queue, answers: Answers
-) -> None:
-    part = write(spool, 3)
-    answers.lost = f"staging/{JOB.name}:"
-    assert commit(spool, JOB, [part]) == Outcome(3)
-    assert is_committed(spool, JOB)
-    assert jobs.counts().total == 3
-
-
-@pytest.mark.parametrize("step", ["new/", "staging/.gone-"])
-def test_so_does_each_step_of_bringing_a_job_forward(
+@pytest.mark.parametrize("step", [f"staging/{JOB.name}:", "new/", "staging/.gone-"])
+def test_a_job_counts_when_a_step_of_its_commit_lost_its_answer(
     spool: Spool, jobs: Queue, answers: Answers, step: str
 ) -> None:
     part = write(spool, 3)
     answers.lost = step
     assert commit(spool, JOB, [part]) == Outcome(3)
+    assert is_committed(spool, JOB)
     assert jobs.counts().total == 3
     assert commit(spool, JOB, [write(spool, 3)]) == Outcome(again=True)
 
 
-def test_a_batch_whose_commit_had_no_answer_is_acknowledged(
+def test_a_batch_whose_commit_lost_its_answer_is_acknowledged(
     spool: Spool, jobs: Queue, root: Path, answers: Answers
 ) -> None:
     jobs.put_many([b"1", b"2"])
@@ -131,14 +122,14 @@ def network(spool: Spool) -> Spool:
     return spool
 
 
-def test_a_name_that_another_host_has_brought_on_is_not_there(
+def test_an_old_name_of_a_message_that_another_host_delivered_is_ignored(
     network: Spool, jobs: Queue, root: Path
 ) -> None:
-    """Nor is it a second message of that id: nobody has to be told to look."""
+    """It does not count as a second message with that id."""
     message_id = jobs.put(b"x")
     back_to_new(root)
     assert network.deliver() == 1
-    # What a look at the old name shows until it is forgotten: the same file.
+    # A cached old name shows the same file.
     old, new = root / "new" / f"jobs:{message_id}", root / "queues" / "jobs" / message_id
     old.hardlink_to(new)
     assert not network.tree.move(DELIVER, "jobs", message_id)
@@ -152,7 +143,7 @@ def stale() -> NoReturn:
     raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
-def test_a_message_that_another_host_unlinks_while_it_is_claimed_is_not_there(
+def test_a_message_that_another_host_unlinks_during_a_claim_is_not_claimed(
     network: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message_id = jobs.put(b"x")
@@ -173,7 +164,7 @@ def test_a_message_that_another_host_unlinks_while_it_is_claimed_is_not_there(
 
 
 @pytest.mark.parametrize("kind", ["file", "bytes"])
-def test_a_lock_whose_file_another_host_unlinks_is_taken_anew(
+def test_a_lock_whose_file_another_host_unlinks_is_taken_again(
     network: Spool, root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path, opened = root / "config" / ".one.lock", os.fstat
@@ -194,7 +185,7 @@ def test_a_lock_whose_file_another_host_unlinks_is_taken_anew(
             assert not bytes_held.stands()
 
 
-def test_a_folder_that_another_hosts_reaper_has_removed_is_gone(
+def test_a_folder_that_the_reaper_of_another_host_removes_is_skipped(
     network: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network.queue("brief", create=True).delete()
@@ -218,13 +209,13 @@ def memory(network: Spool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
 
 @pytest.fixture
 def other(root: Path, clock: Clock, jobs: Queue) -> Iterator[Spool]:
-    """The spool as another host has it."""
+    """The spool on another host."""
     with Spool(root, sync="none", clock=clock) as opened:
         yield opened
 
 
 def before_the_next_lock(patched: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Let another host do something between our open of a file and our lock of it."""
+    """Let another host act after this one has opened a file and before it locks it."""
     lock, waiting = fcntl.flock, [do]
 
     def locked(fd: int, how: int) -> None:
@@ -235,78 +226,78 @@ def before_the_next_lock(patched: pytest.MonkeyPatch, do: Callable[[], object]) 
     patched.setattr(fcntl, "flock", locked)
 
 
-def test_an_id_that_another_host_gives_free_is_not_held_twice(
+def test_an_id_that_another_host_frees_is_not_reserved_twice(
     network: Spool, other: Spool, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of a reservation lives on where it is open, and its name where it is remembered."""
+    """The file stays where it is open, and its name where it is cached."""
     first = reserve(other.tree, "jobs", "7")
     assert first is not None
 
-    def give_free() -> None:
+    def free_first() -> None:
         memory.keep("new/.jobs:7:own")
         first.free()
 
-    before_the_next_lock(monkeypatch, give_free)
+    before_the_next_lock(monkeypatch, free_first)
     mine = reserve(network.tree, "jobs", "7")
     assert mine is not None
     assert reserve(other.tree, "jobs", "7") is None
     mine.free()
 
 
-def test_an_id_whose_reservation_is_stale_is_reserved_anew(
+def test_an_id_whose_reservation_is_stale_is_reserved_again(
     network: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_the_next_lock(monkeypatch, stale)
     assert jobs.put(b"x", id="7") == "7"
 
 
-def test_a_message_that_another_host_has_given_back_is_not_renewed_where_it_stood(
+def test_a_message_that_another_host_released_is_renewed_in_its_new_place(
     network: Spool, jobs: Queue, other: Spool, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message_id = jobs.put(b"x")
     assert jobs.claim(visibility=10)
 
-    def give_back() -> None:
+    def release_elsewhere() -> None:
         memory.keep(f"delay/jobs:{message_id}")
         other.queue("jobs").release(message_id)
 
-    before_the_next_lock(monkeypatch, give_back)
+    before_the_next_lock(monkeypatch, release_elsewhere)
     jobs.renew(message_id, 60)
     assert other.queue("jobs").claim() == []
 
 
-def made_again(other: Spool, memory: Memory) -> Queue:
-    """The queue, which another host has deleted and made, while this one remembers the old."""
+def recreated(other: Spool, memory: Memory) -> Queue:
+    """The queue, recreated by another host while this one has cached the old folder."""
     memory.keep("queues/jobs")
     other.delete_queue("jobs")
     return other.queue("jobs", create=True)
 
 
-def test_a_message_comes_to_its_queue_and_not_to_a_deleted_one(
+def test_a_message_is_delivered_to_the_recreated_queue(
     network: Spool, other: Spool, memory: Memory, root: Path
 ) -> None:
-    message_id = made_again(other, memory).put(b"x")
+    message_id = recreated(other, memory).put(b"x")
     back_to_new(root)
     assert network.deliver() == 1
     assert visible(root) == [("jobs", message_id)]
 
 
-def test_a_message_is_claimed_from_its_queue_and_not_from_a_deleted_one(
+def test_a_message_is_claimed_from_the_recreated_queue(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
     jobs.put(b"old")
     network.deliver()
-    queue = made_again(other, memory)
+    queue = recreated(other, memory)
     assert jobs.claim() == []
     queue.put(b"new")
     network.context.ready.rescan()
     assert [message.body for message in jobs.claim()] == [b"new"]
 
 
-def test_a_removal_finds_a_message_of_a_queue_that_was_made_again(
+def test_a_removal_finds_a_message_of_the_recreated_queue(
     jobs: Queue, other: Spool, memory: Memory
 ) -> None:
-    message_id = made_again(other, memory).put(b"x")
+    message_id = recreated(other, memory).put(b"x")
     other.deliver()
     assert jobs.remove(message_id) == 1
 
@@ -357,12 +348,12 @@ def test_a_move_leaves_a_message_whose_id_another_host_has_put_into_the_target(
     assert visible(root) == [("jobs", "7"), ("target", "7")]
 
 
-def test_a_publish_reaches_who_has_subscribed_on_another_host(
+def test_a_publish_reaches_a_subscriber_of_another_host(
     network: Spool, jobs: Queue, other: Spool, memory: Memory, root: Path
 ) -> None:
     topic = network.topic("news", create=True)
     topic.subscribe("jobs")
-    os.utime(root / "topics/news", (1, 1))  # no change of a moment ago, which is not relied upon
+    os.utime(root / "topics/news", (1, 1))  # recent changes are not cached
     assert sorted(topic.publish(b"1")) == ["jobs"]
     memory.keep("topics/news", "queues/late")
     other.queue("late", create=True)
@@ -372,7 +363,7 @@ def test_a_publish_reaches_who_has_subscribed_on_another_host(
     assert sorted(topic.publish(b"2")) == ["jobs", "late"]
 
 
-def test_a_subscription_is_to_the_topic_and_not_to_a_deleted_one(
+def test_a_subscription_is_to_the_recreated_topic(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
     topic = network.topic("news", create=True)
@@ -383,7 +374,7 @@ def test_a_subscription_is_to_the_topic_and_not_to_a_deleted_one(
     assert list(other.subscriptions("news")) == ["jobs"]
 
 
-def test_what_another_host_has_unsubscribed_is_subscribed_again(
+def test_a_queue_that_another_host_unsubscribed_can_subscribe_again(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
     network.topic("news", create=True).subscribe("jobs")
@@ -393,7 +384,7 @@ def test_what_another_host_has_unsubscribed_is_subscribed_again(
     assert list(other.subscriptions("news")) == ["jobs"]
 
 
-def test_settings_that_another_host_has_changed_are_in_force(
+def test_settings_that_another_host_changed_apply(
     network: Spool, jobs: Queue, other: Spool, memory: Memory
 ) -> None:
     jobs.configure(visibility_timeout=5)
@@ -403,7 +394,7 @@ def test_settings_that_another_host_has_changed_are_in_force(
     assert jobs.settings().visibility_timeout == 7
 
 
-def test_a_queue_that_another_host_has_deleted_keeps_no_settings(
+def test_a_queue_that_another_host_deleted_gets_no_settings(
     network: Spool, other: Spool, memory: Memory, root: Path
 ) -> None:
     memory.keep("queues/jobs")

@@ -1,4 +1,4 @@
-"""What a process remembers of queues and topics: of those that are there, and soon of no others."""
+"""Processes soon forget deleted queues and topics."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from fsmq.spool.layout.of_queues import OfQueues
 from fsmq.spool.layout.topics.filters import Filter
 
 
-def test_of_queues_that_are_gone_nothing_is_kept_for_long(spool: Spool) -> None:
+def test_values_of_deleted_queues_are_dropped(spool: Spool) -> None:
     known: OfQueues[int] = OfQueues(spool.tree)
     for number in range(200):
         queue = spool.queue(f"jobs-{number}", create=True)
         known[queue.name] = number
         if number % 10:
             queue.delete()
-    stand = {f"jobs-{number}": number for number in range(0, 200, 10)}
-    assert {queue: known.get(queue) for queue in stand} == stand
-    assert len(known) <= 2 * len(stand) + 1
+    present = {f"jobs-{number}": number for number in range(0, 200, 10)}
+    assert {queue: known.get(queue) for queue in present} == present
+    assert len(known) <= 2 * len(present) + 1
 
 
-def test_a_limit_holds_while_other_queues_come_and_go(spool: Spool) -> None:
+def test_a_limit_applies_while_other_queues_are_created_and_deleted(spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     jobs.configure(max_in_flight=2)
     jobs.put_many([b"1", b"2", b"3"])
@@ -37,10 +37,9 @@ def test_a_limit_holds_while_other_queues_come_and_go(spool: Spool) -> None:
     assert len(jobs.claim(9)) == 1
 
 
-def test_topics_subscriptions_and_depths_that_are_gone_are_forgotten(
+def test_topics_and_depths_that_another_process_deletes_are_forgotten(
     spool: Spool, root: Path
 ) -> None:
-    """Another program creates and deletes them."""
     spool.topic("news", create=True).subscribe(spool.queue("stays", create=True).name)
     with Spool(root, sync="none", delivers=False) as other:
         for number in range(200):

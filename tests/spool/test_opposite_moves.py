@@ -1,4 +1,4 @@
-"""Moves of dedup queues to one another, made side by side: what is equal in all of them stays."""
+"""Moves between dedup queues in a circle: a message that is in all of them is not lost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fsmq.spool.verbs.dedup import read_side, write_side
 from tests.harness.calls import Trap, seen
 
 BODY = b"order 17"
-# So many steps the others get to make their moves, of which they need less.
+# More steps than the other moves need.
 STEPS = 12
 
 
 def fill(spool: Spool, names: str, shown: str) -> None:
-    """The same message waits in each dedup queue; in some it was shown."""
+    """Put the same message into each dedup queue, and peek at it in some of them."""
     for name in names:
         for side in (read_side(name), write_side(name)):
             spool.create_queue(side)
@@ -28,7 +28,7 @@ def fill(spool: Spool, names: str, shown: str) -> None:
         assert len(spool.complete(dedup.peek(spool.context, name, 9))) == 1
 
 
-def left(spool: Spool, names: str) -> list[bytes]:
+def poll_all(spool: Spool, names: str) -> list[bytes]:
     spool.deliver()
     polls = (dedup.poll(spool.context, name, 9, 60) for name in names)
     return [message.body for poll in polls for message in spool.complete(poll)]
@@ -36,7 +36,7 @@ def left(spool: Spool, names: str) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("names", "shown"), [("xy", ""), ("xyz", ""), ("xy", "x")])
-def test_what_moves_in_a_circle_is_not_lost(
+def test_moves_in_a_circle_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str, shown: str
 ) -> None:
     monkeypatch.setattr("fsmq.spool.moves.runner._WAIT_S", 0.0)
@@ -57,6 +57,6 @@ def test_what_moves_in_a_circle_is_not_lost(
             with seen(trap, looks=True):
                 spool.make_move(first)
             spool.make_moves()
-            assert set(left(spool, names)) == {BODY}, f"before call {at}: {trap.calls[at]}"
+            assert set(poll_all(spool, names)) == {BODY}, f"before call {at}: {trap.calls[at]}"
             if not trap.is_sprung:
                 return

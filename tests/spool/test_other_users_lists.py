@@ -1,6 +1,6 @@
-"""A small file of another user is one fault of its own: whatever walks a listing does all the rest.
+"""A file of another user is one fault: a program that walks a listing handles all the others.
 
-An administrator has called ``fsmq`` as root once, and left such files.
+Such files are left when an administrator runs ``fsmq`` as root.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["shared"]
 _NOW = 1_800_000_000.0
 
 
-def told(root: Path, verb: Callable[[Spool], object]) -> str:
-    """What the programs' user is told."""
+def as_daemon(root: Path, verb: Callable[[Spool], object]) -> str:
+    """The result of a verb that the user of the daemons calls."""
 
     def work() -> str:
         with Spool(root, sync="none") as spool:
@@ -39,11 +39,11 @@ def test_moves_are_listed(shared: Path, suffix: str) -> None:
 
     def move(spool: Spool) -> list[str]:
         spool.begin_move("jobs", "more")
-        with suppress(Unavailable):  # of the other one
+        with suppress(Unavailable):  # of the other move
             spool.make_moves()
         return [move.status for move in spool.moves()]
 
-    assert told(shared, move) == "['complete']"
+    assert as_daemon(shared, move) == "['complete']"
 
 
 def test_outcomes_of_moves_are_removed(shared: Path) -> None:
@@ -53,7 +53,7 @@ def test_outcomes_of_moves_are_removed(shared: Path) -> None:
     (shared / "moves" / f"{old[1]}.done").touch()
     for ref in old:
         os.utime(shared / "moves" / f"{ref}.done", (_NOW - 2 * KEEP_S, _NOW - 2 * KEEP_S))
-    assert told(shared, lambda spool: forget_ended(spool.tree, lambda: _NOW)) == "2"
+    assert as_daemon(shared, lambda spool: forget_ended(spool.tree, lambda: _NOW)) == "2"
 
 
 def test_queues_are_counted(shared: Path) -> None:
@@ -61,7 +61,7 @@ def test_queues_are_counted(shared: Path) -> None:
         spool.create_queue("theirs")
     os.chown(shared / "queues" / "theirs", *os.stat(shared)[4:6])
     put_unreadable(shared / "config" / "theirs.json")
-    assert told(shared, lambda spool: list(spool.survey())) == "['jobs']"
+    assert as_daemon(shared, lambda spool: list(spool.survey())) == "['jobs']"
 
 
 def test_schedules_are_listed(shared: Path) -> None:
@@ -72,13 +72,13 @@ def test_schedules_are_listed(shared: Path) -> None:
     def look(spool: Spool) -> list[tuple[str, bool]]:
         return [(one.name, one.problem is None) for one in spool.schedules()]
 
-    told(shared, define)
+    as_daemon(shared, define)
     put_unreadable(shared / "schedules" / "theirs.json")
     put_unreadable(shared / "schedules" / "marked.done")
-    assert told(shared, look) == "[('marked', False), ('mine', True), ('theirs', False)]"
+    assert as_daemon(shared, look) == "[('marked', False), ('mine', True), ('theirs', False)]"
 
 
-def test_a_marker_without_a_schedule_holds_up_no_schedule(shared: Path) -> None:
+def test_an_unreadable_marker_without_a_schedule_holds_up_no_schedule(shared: Path) -> None:
     put_unreadable(shared / "schedules" / ".gone.lock")
     put_unreadable(shared / "schedules" / "gone.done")
 
@@ -98,10 +98,10 @@ def test_a_marker_without_a_schedule_holds_up_no_schedule(shared: Path) -> None:
         assert set(faults) == {"schedules/gone.done"}
         return spool.counts("jobs").total - before
 
-    assert told(shared, put) == "1"
+    assert as_daemon(shared, put) == "1"
 
 
-def test_a_topic_is_published_to(shared: Path) -> None:
+def test_a_topic_reaches_its_other_subscribers(shared: Path) -> None:
     with Spool(shared, sync="none") as spool:
         spool.create_topic("news")
         spool.create_queue("theirs")
@@ -113,7 +113,7 @@ def test_a_topic_is_published_to(shared: Path) -> None:
         spool.subscribe("news", "jobs")
         return sorted(spool.topic("news").publish(b"x"))
 
-    assert told(shared, publish) == "['jobs', 'theirs']"
+    assert as_daemon(shared, publish) == "['jobs', 'theirs']"
 
 
 def test_topics_are_listed(shared: Path) -> None:
@@ -124,11 +124,11 @@ def test_topics_are_listed(shared: Path) -> None:
         spool.create_topic("news")
         return {topic: spool.subscriptions(topic) for topic in spool.topics()}
 
-    assert told(shared, look) == "{'news': {}}"
+    assert as_daemon(shared, look) == "{'news': {}}"
     (shared / "topics" / "theirs").chmod(0o700)
 
 
-def test_logs_are_looked_after(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_are_tended(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draft = shared / "logs" / f".{uuid7()}"
     draft.mkdir(mode=0o700)
     monkeypatch.setattr(upkeep, "LEFT_AFTER_S", 0.0)
@@ -141,5 +141,5 @@ def test_logs_are_looked_after(shared: Path, monkeypatch: pytest.MonkeyPatch) ->
         upkeep.Upkeep(spool.open_logs, lambda name, error: faults.append(name)).step()
         return f"{len(tended)} {faults == [f'logs/{draft.name}']}"
 
-    if os.geteuid() == 0:  # else the folder is the user's own
-        assert told(shared, tend) == "1 True"
+    if os.geteuid() == 0:  # otherwise the folder belongs to the user
+        assert as_daemon(shared, tend) == "1 True"
