@@ -1,4 +1,4 @@
-"""A paused queue: nothing is claimed from it, all else goes on, and its end is noticed."""
+"""A paused queue: nothing can be claimed, other verbs work, and waiters notice the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.spool import InvalidValue, NewMessage, Queue, QueueSettings, Spool, prepare
+from fsmq.spool import InvalidValue, NewMessage, Queue, Spool, prepare
 from fsmq.spool.consumers.claims import claim_ids
 from fsmq.spool.consumers.window import Window
 from fsmq.spool.verbs import dedup
@@ -21,7 +21,7 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def test_nothing_is_claimed_and_all_else_goes_on(jobs: Queue) -> None:
+def test_nothing_can_be_claimed_and_other_verbs_work(jobs: Queue) -> None:
     jobs.put(b"1")
     [held] = jobs.claim()
     jobs.configure(paused=True)
@@ -46,7 +46,7 @@ def test_timers_end_in_a_paused_queue(jobs: Queue, clock: Clock) -> None:
     assert jobs.counts().ready == 2
 
 
-def test_until_a_moment(jobs: Queue, clock: Clock) -> None:
+def test_a_pause_ends_at_its_time(jobs: Queue, clock: Clock) -> None:
     jobs.put(b"x")
     jobs.configure(paused=at(clock.now + 10))
     clock.advance(9.9)
@@ -55,34 +55,24 @@ def test_until_a_moment(jobs: Queue, clock: Clock) -> None:
     assert len(jobs.claim()) == 1
 
 
-def test_a_moment_is_kept_in_utc(jobs: Queue, root: Path) -> None:
+def test_the_end_is_stored_in_utc(jobs: Queue, root: Path) -> None:
     settings = jobs.configure(paused="2030-01-31T12:00:00.5+01:00")
     assert settings.paused == "2030-01-31T11:00:00.500Z"
     assert json.loads((root / "config" / "jobs.json").read_text())["paused"] == settings.paused
     assert jobs.configure(paused=None).paused is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "",
-        "now",
-        "2030-01-31",
-        "2030-01-31T12:00:00",
-        "2030-02-31T12:00:00Z",
-        "9999-12-31T23:59:59-01:00",
-        1,
-        1.5,
-        [],
-    ],
-)
-def test_what_is_no_moment_is_refused(jobs: Queue, wrong: object) -> None:
+_NO_TIMES = "now 2030-01-31 2030-01-31T12:00:00 2030-02-31T12:00:00Z 9999-12-31T23:59:59-01:00"
+
+
+@pytest.mark.parametrize("wrong", [*_NO_TIMES.split(), "", 1, 1.5, []])
+def test_an_invalid_end_is_refused(jobs: Queue, wrong: object) -> None:
     with pytest.raises(InvalidValue, match="paused: must be true, false, or a moment"):
         jobs.configure(paused=wrong)
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_who_waits_is_woken_by_the_end(root: Path, watch: str) -> None:
+def test_a_waiting_consumer_is_woken_by_the_end(root: Path, watch: str) -> None:
     with Spool(root, sync="none", watch=watch) as spool, Spool(root, sync="none") as other:
         jobs = spool.queue("jobs", create=True)
         jobs.put(b"x")
@@ -103,8 +93,8 @@ def test_who_waits_is_woken_by_the_end(root: Path, watch: str) -> None:
         assert time.monotonic() - started < 30
 
 
-def test_who_waits_rests(root: Path) -> None:
-    """A message that comes to a paused queue, or stays ready in one, keeps nobody busy."""
+def test_waiting_for_a_paused_queue_uses_no_cpu(root: Path) -> None:
+    """Although messages are ready in it."""
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
         jobs = spool.queue("jobs", create=True)
         jobs.configure(paused=True)
@@ -115,7 +105,7 @@ def test_who_waits_rests(root: Path) -> None:
         assert time.thread_time() - before < 0.2
 
 
-def test_a_consumer_gets_nothing(jobs: Queue) -> None:
+def test_a_consumer_claims_nothing(jobs: Queue) -> None:
     jobs.put(b"x")
     jobs.spool.deliver()
     window = Window(jobs.spool.tree, "jobs")
@@ -125,7 +115,7 @@ def test_a_consumer_gets_nothing(jobs: Queue) -> None:
     assert len(jobs.spool.complete(claim_ids(jobs.spool.context, window, 10))) == 1
 
 
-def test_a_message_is_not_claimed_by_its_id_either(spool: Spool) -> None:
+def test_a_message_cannot_be_claimed_by_its_id(spool: Spool) -> None:
     spool.create_queue("tasks", index=True)
     tasks = spool.indexed("tasks")
     tasks.upsert([NewMessage(b"x", id="a")])
@@ -135,7 +125,7 @@ def test_a_message_is_not_claimed_by_its_id_either(spool: Spool) -> None:
     assert tasks.claim("a") is not None
 
 
-def test_what_is_not_shown_of_a_dedup_queue_stays_where_equal_ones_collapse(spool: Spool) -> None:
+def test_messages_of_a_paused_dedup_queue_stay_in_its_write_side(spool: Spool) -> None:
     for side in (dedup.read_side("x"), dedup.write_side("x")):
         spool.create_queue(side)
     spool.configure(dedup.read_side("x"), {"paused": True})
@@ -145,18 +135,7 @@ def test_what_is_not_shown_of_a_dedup_queue_stays_where_equal_ones_collapse(spoo
     assert spool.counts(dedup.write_side("x")).ready == 1
 
 
-def test_members_of_a_later_version_stay(jobs: Queue, root: Path) -> None:
-    path = root / "config" / "jobs.json"
-    path.write_text(json.dumps({"max_depth": 10, "colour": {"of": "it"}}))
-    assert jobs.settings() == QueueSettings(max_depth=10)
-    jobs.configure(retention=60)
-    assert json.loads(path.read_text())["colour"] == {"of": "it"}
-    assert jobs.settings() == QueueSettings(max_depth=10, retention=60.0)
-
-
-def test_a_program_of_before_understands_the_file_while_nothing_new_is_used(
-    jobs: Queue, root: Path
-) -> None:
+def test_an_older_version_can_read_the_file_after_a_pause(jobs: Queue, root: Path) -> None:
     jobs.configure(max_depth=5, paused=True)
     jobs.configure(paused=False)
     assert "paused" not in json.loads((root / "config" / "jobs.json").read_text())

@@ -1,4 +1,4 @@
-"""Filter policies of SNS: what each condition takes, and which policies are refused."""
+"""Filter policies of SNS: the messages that match, and the policies that are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MESSAGE: Mapping[str, Candidates] = {
         ({"number": [12.50]}, True),
         ({"number": ["12.5"]}, False),
         ({"number": [1]}, False),
-        # Five decimals count.
+        # Five decimals are compared.
         ({"number": [12.500004]}, True),
         ({"number": [12.50002]}, False),
         ({"number": [{"numeric": ["=", 12.500001]}]}, True),
@@ -90,7 +90,7 @@ MESSAGE: Mapping[str, Candidates] = {
         ({"$or": [{"text": ["x"]}, {"number": [12.5]}]}, True),
         ({"$or": [{"text": ["x"]}, {"number": [1]}]}, False),
         ({"flag": [False], "$or": [{"text": ["order.paid"]}, {"number": [1]}]}, False),
-        # Too short a list, or one of conditions, is an attribute of that name.
+        # A list that is too short, or of conditions, is an attribute of that name.
         ({"$or": [{"prefix": "x"}]}, False),
     ],
     ids=json.dumps,
@@ -129,32 +129,32 @@ LEAVES = st.sampled_from(["v", "w", 1, True, None])
 
 
 @st.composite
-def written(draw: st.DrawFn, path: str, leaf: Any) -> Any:
-    """A member of this path: in one of the ways to write it, in lists or not."""
+def body_with(draw: st.DrawFn, path: str, leaf: Any) -> Any:
+    """A body with this path, with dots or objects, in lists or not."""
     parts = path.split(".")
     end = draw(st.integers(1, len(parts)))
     name, rest = ".".join(parts[:end]), ".".join(parts[end:])
-    below = draw(written(rest, leaf)) if end < len(parts) else leaf
+    below = draw(body_with(rest, leaf)) if end < len(parts) else leaf
     for _ in range(draw(st.integers(0, 2))):
         below = [*draw(st.lists(LEAVES, max_size=1)), below]
     return {**draw(st.dictionaries(st.sampled_from(["x", "y.z"]), LEAVES)), name: below}
 
 
 @st.composite
-def asked(draw: st.DrawFn, path: str, conditions: list[Any]) -> Any:
-    """A policy that asks for a member of this path."""
+def policy_for(draw: st.DrawFn, path: str, conditions: list[Any]) -> Any:
+    """A policy for this path."""
     parts = path.split(".")
     end = draw(st.integers(1, len(parts)))
     name, rest = ".".join(parts[:end]), ".".join(parts[end:])
-    return {name: draw(asked(rest, conditions)) if end < len(parts) else conditions}
+    return {name: draw(policy_for(rest, conditions)) if end < len(parts) else conditions}
 
 
 @given(st.data())
 def test_a_member_is_found_however_its_path_is_written(data: st.DataObject) -> None:
     path = data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join))
-    body = json.dumps(data.draw(written(path, "value"))).encode()
+    body = json.dumps(data.draw(body_with(path, "value"))).encode()
     for conditions, is_taken in ((["value"], True), (["else"], False), ([{"exists": True}], True)):
-        policy = data.draw(asked(path, conditions))
+        policy = data.draw(policy_for(path, conditions))
         assert Policy(json.dumps(policy), "MessageBody").matches({}, body) is is_taken
 
 
@@ -168,7 +168,7 @@ def test_a_member_is_found_however_its_path_is_written(data: st.DataObject) -> N
         ({"object.nested.test": ["v"]}, {"object.nested": {"test": "v"}}, True),
         ({"object.nested.test": ["v"]}, {"object": {"nested.test": "v"}}, True),
         ({"object": {"nested.test": ["v"]}}, {"object.nested": {"test": "v"}}, True),
-        # Both are there: one is enough.
+        # One of two paths is enough.
         ({"a.b": ["v"]}, {"a": {"b": "w"}, "a.b": "v"}, True),
         ({"a.b": ["v"]}, {"a": {"b": "v"}, "a.b": "w"}, True),
         ({"a.b": [{"exists": False}]}, {"a": {"b": "v"}}, False),
@@ -188,12 +188,12 @@ def test_a_member_is_found_however_its_path_is_written(data: st.DataObject) -> N
     ],
     ids=str,
 )
-def test_dots_in_names_are_as_good_as_objects(policy: Any, body: Any, is_taken: bool) -> None:
+def test_dots_and_nested_objects_are_equivalent(policy: Any, body: Any, is_taken: bool) -> None:
     found = Policy(json.dumps(policy), "MessageBody")
     assert found.matches({}, json.dumps(body).encode()) is is_taken
 
 
-def test_any_number_of_json_is_compared() -> None:
+def test_all_json_numbers_are_compared() -> None:
     policy = Policy('{"a": [{"numeric": [">", 5]}]}', "MessageBody")
     digits = "9" * 40
     for number in ("6", "1e400", f"1e{digits}", digits, f"{digits}.5"):
@@ -218,7 +218,7 @@ def test_a_body_that_is_too_large_is_not_looked_into() -> None:
     assert not policy.matches({}, body)
 
 
-def test_a_body_may_be_as_deep_as_it_can_be_parsed() -> None:
+def test_deep_bodies_are_handled() -> None:
     policy = Policy('{"a": ["v"]}', "MessageBody")
     for depth in (100, 500, 900, 100_000):
         policy.matches({}, b'{"a": ' + b"[" * depth + b'"v"' + b"]" * depth + b"}")
@@ -250,10 +250,7 @@ def test_a_body_may_be_as_deep_as_it_can_be_parsed() -> None:
         ('{"a": [{"cidr": "10.0.0.0"}]}', "Malformed CIDR, one '/' required"),
         ('{"a": [{"cidr": "10.0.0.0/x"}]}', "Malformed CIDR, mask bits must be an integer"),
         ('{"a": [{"cidr": "bad/24"}]}', "Nonstandard IP address: bad"),
-        (
-            '{"a": [{"anything-but": {"prefix": false}}]}',
-            "prefix match pattern must be a string",
-        ),
+        ('{"a": [{"anything-but": {"prefix": false}}]}', "prefix match pattern must be a string"),
         (
             '{"a": [{"anything-but": {"wrong-operator": null}}]}',
             "Unsupported anything-but pattern: wrong-operator",
@@ -275,17 +272,11 @@ def test_policies_that_are_refused(policy: str, said: str) -> None:
     ("policy", "said"),
     [
         ('{"key": [{"numeric": []}]}', "Invalid member in numeric match: ]"),
-        (
-            '{"key": [{"numeric": ["operator"]}]}',
-            "Unrecognized numeric range operator: operator",
-        ),
+        ('{"key": [{"numeric": ["operator"]}]}', "Unrecognized numeric range operator: operator"),
         ('{"key": [{"numeric": [1, "<="]}]}', "Invalid member in numeric match: 1"),
         ('{"key": [{"numeric": ["=", "000"]}]}', "Value of equals must be numeric"),
         ('{"key": [{"numeric": [">="]}]}', "Value of >= must be numeric"),
-        (
-            '{"key": [{"numeric": ["<", 100, ">", 10]}]}',
-            "Too many elements in numeric expression",
-        ),
+        ('{"key": [{"numeric": ["<", 100, ">", 10]}]}', "Too many elements in numeric expression"),
         ('{"key": [{"numeric": [">=", 1, ">", 2]}]}', "Bad numeric range operator: >"),
         ('{"key": [{"numeric": [">", 3, "<", 1]}]}', "Bottom must be less than top"),
         ('{"key": [{"numeric": [">", 3, "<", 3]}]}', "Bottom must be less than top"),
@@ -301,7 +292,7 @@ def test_policies_that_are_refused(policy: str, said: str) -> None:
         ('{"key": [{"numeric": ["=", 1, "<", 5]}]}', "Too many elements in numeric expression"),
     ],
 )
-def test_ranges_are_refused_in_the_words_of_aws(policy: str, said: str) -> None:
+def test_ranges_are_refused_with_the_messages_of_aws(policy: str, said: str) -> None:
     with pytest.raises(InvalidValue) as error:
         Policy(policy)
     assert error.value.problem == said
@@ -314,8 +305,8 @@ def test_only_names_at_the_top_are_counted() -> None:
     assert Policy(json.dumps({"a": below}), "MessageBody").matches({}, body)
 
 
-def test_what_a_subscription_has_stays_in_force() -> None:
-    """Older versions took it, and what does not parse takes all."""
+def test_stored_policies_of_older_versions_still_apply() -> None:
+    """They are refused now; a policy that does not parse would match everything."""
     for policy, inside, outside in (
         ('{"n": [{"numeric": ["<", 100, ">", 10]}]}', "50", "500"),
         ('{"n": [{"cidr": "10.0.0.9"}]}', "10.0.0.9", "10.0.0.8"),
@@ -327,7 +318,7 @@ def test_what_a_subscription_has_stays_in_force() -> None:
         assert not found.matches({"n": outside})
 
 
-def test_an_entry_of_a_topic_tells_its_kind() -> None:
+def test_a_subscription_is_plain_or_of_sns() -> None:
     assert deliveries.parse(b"") is None
     plain = deliveries.parse(b'{"sns": ["x"]}')
     assert type(plain) is Filter
@@ -336,7 +327,7 @@ def test_an_entry_of_a_topic_tells_its_kind() -> None:
     assert isinstance(again, Delivery)
     assert again.text() == delivery.text()
     assert (again.raw, again.kept, again.policy) == (True, delivery.kept, {"a": ["b"]})
-    # Natively posted attributes are texts, or the numbers that they may be.
+    # Attributes of native messages are texts, or numbers if they parse.
     number = Delivery(Policy('{"n": [{"numeric": ["=", 5]}]}'))
     assert number.matches({"n": "5.0"})
     assert not number.matches({"n": "x"})
@@ -347,23 +338,23 @@ def test_an_entry_of_a_topic_tells_its_kind() -> None:
         deliveries.parse(b'{"sns": {"filter": "{"}}')
 
 
-def test_arrays_are_several_values() -> None:
+def test_the_elements_of_an_array_are_candidates() -> None:
     assert listed('["a", 1, null, {"b": 2}]') == ["a", N(1), None]
     assert listed("100") == [N(100)]
     assert listed('"a"') == ["a"]
     assert [*listed("x"), *listed('{"a": 1}'), *listed("[]")] == []
 
 
-def test_a_body_is_walked_once_for_all_that_is_looked_for() -> None:
+def test_a_body_is_walked_once_for_all_names() -> None:
     names = "abcde"
     body = json.dumps([dict.fromkeys(names, number) for number in range(10_000)])
     body = f'{{"in": {body}}}'.encode()
 
-    def calls(looked_for: str) -> int:
-        policy = Policy(json.dumps({"in": {name: [1] for name in looked_for}}), "MessageBody")
+    def calls(wanted: str) -> int:
+        policy = Policy(json.dumps({"in": {name: [1] for name in wanted}}), "MessageBody")
         with counted() as cost:
             assert policy.matches({}, body)
         return cost.calls
 
-    # To walk once for each name would take five times as many.
+    # One walk for each name would take five times as many.
     assert calls(names) < 4 * calls(names[:1])

@@ -1,4 +1,4 @@
-"""Purge while others claim and give back, on a full disk, and by an exchange of folders."""
+"""Purges while others claim and release, on a full disk, and by an exchange of folders."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ ROUNDS = part_of(6, 40)
 
 @pytest.fixture(params=["few", "many"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How ready messages go: one by one, or at once."""
+    """Whether ready messages are removed one by one, or together."""
     if request.param == "many":
         monkeypatch.setattr(deletion, "_FEW", 0)
     return str(request.param)
 
 
-def test_nothing_that_was_there_survives(root: Path, way: str) -> None:
+def test_a_purge_removes_all_messages_of_a_queue_in_use(root: Path, way: str) -> None:
     Spool(root, sync="none").close()
     purged = set[str]().union(*race(racing.purge_in_use, root, 3, ROUNDS, way))
     assert len(purged) > ROUNDS
     assert purged & {message_id for _, message_id in visible(root)} == set()
 
 
-def test_nothing_of_a_queue_in_use_survives_its_end(root: Path, way: str) -> None:
+def test_a_deletion_removes_all_messages_of_a_queue_in_use(root: Path, way: str) -> None:
     Spool(root, sync="none").close()
     race(racing.delete_in_use, root, 3, ROUNDS, way)
     assert visible(root) == []
 
 
-class Trips:
+class Evading:
     """A message that is ready while ``delay/`` is listed, and claimed while its queue is."""
 
     def __init__(self, jobs: Queue, message_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,19 +71,19 @@ class Trips:
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_what_is_in_neither_listing_is_found(
+def test_a_message_that_is_in_neither_listing_is_purged(
     spool: Spool, jobs: Queue, root: Path, way: str, network: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.tree.network = network
     message_id = jobs.put(b"x")
     jobs.claim(visibility=600)
-    trips = Trips(jobs, message_id, monkeypatch)
+    evading = Evading(jobs, message_id, monkeypatch)
     jobs.purge()
-    assert not trips.left
+    assert not evading.left
     assert visible(root) == []
 
 
-def test_nor_is_it_missed_when_the_kernel_drops_the_event(
+def test_a_message_that_is_in_neither_listing_is_purged_when_the_event_is_lost(
     jobs: Queue, root: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = [[Event(Kind.LOST, "", "")]]
@@ -96,16 +96,16 @@ def test_nor_is_it_missed_when_the_kernel_drops_the_event(
 
     message_id = jobs.put(b"x")
     jobs.claim(visibility=600)
-    trips = Trips(jobs, message_id, monkeypatch)
+    evading = Evading(jobs, message_id, monkeypatch)
     monkeypatch.setattr(Events, "read", reading)
     jobs.purge()
-    assert not trips.left
+    assert not evading.left
     assert lost == []
     assert visible(root) == []
 
 
 def die_with_taken(monkeypatch: pytest.MonkeyPatch, spool: Spool, message_id: str) -> None:
-    """As a program does that is killed when it has taken a message away, and not removed it yet."""
+    """Like a process that is killed during a removal, after it has taken the message away."""
 
     def die(tree: Tree, path: str, queue: str, name: str) -> bool:
         raise SystemExit
@@ -119,7 +119,7 @@ def die_with_taken(monkeypatch: pytest.MonkeyPatch, spool: Spool, message_id: st
 def before_listing(
     monkeypatch: pytest.MonkeyPatch, tree: Tree, at: int, step: Callable[[], object]
 ) -> list[int]:
-    """Do something before ``delay/`` is listed for the n-th time; what is left until then."""
+    """Call ``step`` before ``delay/`` is listed for the n-th time; the remaining listings."""
     real, left = tree.names, list(range(at))
 
     def names(path: str) -> list[str]:
@@ -133,7 +133,7 @@ def before_listing(
 
 @pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "ready"])
 @pytest.mark.parametrize("network", [False, True])
-def test_what_a_program_had_taken_away_that_was_killed_meanwhile_does_not_come_back(
+def test_a_message_of_a_removal_that_is_killed_during_the_purge_does_not_come_back(
     spool: Spool,
     jobs: Queue,
     root: Path,
@@ -155,11 +155,11 @@ def test_what_a_program_had_taken_away_that_was_killed_meanwhile_does_not_come_b
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
-def test_nor_does_it_come_to_a_later_queue(
+def test_a_message_of_a_removal_that_is_killed_does_not_reach_a_later_queue(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def claim_and_die() -> None:
-        (root / "delay" / "jobs:report").touch()  # its claim was the last one before the end
+        (root / "delay" / "jobs:report").touch()  # the last claim before the deletion
         die_with_taken(monkeypatch, spool, "report")
 
     left = before_listing(monkeypatch, spool.tree, 2, claim_and_die)
@@ -182,7 +182,7 @@ def test_a_purge_ends_while_others_put(
         with Spool(root, sync="none") as other:
             while not over.is_set():
                 number += 1
-                with suppress(Unavailable):  # it was taken away unfinished
+                with suppress(Unavailable):  # it was purged unfinished
                     other.queue("jobs").put(b"x", id=f"own-{number}")
                     other.queue("jobs").claim(visibility=600)
 
@@ -196,7 +196,7 @@ def test_a_purge_ends_while_others_put(
         putting.join()
 
 
-def test_many_messages_go_at_once(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_many_messages_are_purged_together(spool: Spool, jobs: Queue, root: Path) -> None:
     jobs.put_many([b"x"] * 1100)
     spool.deliver()
     jobs.purge()
@@ -206,7 +206,7 @@ def test_many_messages_go_at_once(spool: Spool, jobs: Queue, root: Path) -> None
     assert spool.reap() == 1100
 
 
-def test_a_name_that_is_too_long_for_any_other_folder_goes_too(
+def test_a_name_that_is_too_long_for_another_folder_is_purged(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     (root / "queues" / "jobs" / ("n" * 255)).touch()
@@ -215,7 +215,7 @@ def test_a_name_that_is_too_long_for_any_other_folder_goes_too(
 
 
 def fill_up(monkeypatch: pytest.MonkeyPatch, code: int, folder: str = "") -> None:
-    """Let the disk, or a folder, have no room for one more name, of a file or of a folder."""
+    """Let the disk, or a folder, have no room for new names."""
     rename = Tree.rename
 
     def refuse(tree: Tree, path: str, target: str = "", *, replace: bool = False) -> bool:
@@ -235,7 +235,7 @@ def code(request: pytest.FixtureRequest) -> int:
 
 
 def fill(spool: Spool, jobs: Queue, count: int = 1100) -> str:
-    """Messages in every state; the id of one that is claimed."""
+    """Put messages in every state; the id of a claimed one."""
     jobs.put_many([*[b"x"] * count, NewMessage(b"delayed", delay=60)])
     [claimed] = jobs.claim()
     spool.deliver()
@@ -282,7 +282,7 @@ def test_a_claimed_message_of_an_own_id_can_be_removed_on_a_full_disk(
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
-def test_what_fails_for_another_reason_is_told(
+def test_other_failures_are_reported(
     spool: Spool, jobs: Queue, root: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(spool, jobs, 3)
@@ -296,17 +296,17 @@ def test_what_fails_for_another_reason_is_told(
 
 @pytest.fixture
 def purging(root: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
-    """Another process that purges; a test decides what happens meanwhile."""
+    """Another process, which purges while the test acts."""
     monkeypatch.setattr(new_names, "_PATIENCE_S", 0.0)
     with Spool(root, sync="none", delivers=False) as spool:
         yield spool
 
 
 @pytest.mark.parametrize("where", ["delay", "ready"])
-def test_what_is_postponed_meanwhile_does_not_survive(
+def test_a_message_that_is_postponed_during_a_purge_is_removed(
     spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """It goes back to ``new/``, at which the purge has looked."""
+    """It goes back to ``new/``, which the purge has already listed."""
     spool.create_queue("later", index=True)
     later = spool.indexed("later")
     later.upsert([NewMessage(b"x", 60.0 if where == "delay" else None, id="a")])
@@ -324,7 +324,7 @@ def test_what_is_postponed_meanwhile_does_not_survive(
     assert visible(root) == []
 
 
-def test_what_gets_another_priority_meanwhile_does_not_survive(
+def test_a_message_whose_priority_changes_during_a_purge_is_removed(
     jobs: Queue, spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = jobs.put(b"x")
@@ -360,10 +360,10 @@ def test_a_purge_waits_for_a_message_that_is_being_postponed(
     assert visible(root) == []
 
 
-def test_no_new_name_comes_before_a_purge_that_waits(
+def test_a_waiting_purge_comes_before_new_names(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or those who give them might keep it waiting for ever."""
+    """Otherwise a purge might wait for ever."""
     tree, is_in = spool.tree, threading.Event()
     first = new_names.may_rename(tree, "jobs")
     assert first is not None

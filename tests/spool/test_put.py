@@ -1,4 +1,4 @@
-"""Put: what is accepted, what is refused, and that nothing half done is ever seen."""
+"""Put: valid and invalid messages, batches, own ids, and unfinished puts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from uuid6 import uuid7
 
 from fsmq.spool import (
     DuplicateMessage,
@@ -47,20 +46,20 @@ values = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40).fi
 )
 
 
-def test_a_put_message_is_a_file_with_the_body_as_posted(jobs: Queue, root: Path) -> None:
+def test_a_message_is_a_file_with_its_body(jobs: Queue, root: Path) -> None:
     message_id = jobs.put(b"one\n\x00two")
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": [message_id]}
     assert (root / "queues" / "jobs" / message_id).read_bytes() == b"one\n\x00two"
 
 
-def test_put_keeps_files_to_their_owner(jobs: Queue, root: Path) -> None:
+def test_only_the_owner_can_read_messages(jobs: Queue, root: Path) -> None:
     path = root / "queues" / "jobs" / jobs.put(b"secret")
     assert path.stat().st_mode & 0o777 == 0o600
     assert root.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 3_000_000])
-def test_bodies_of_any_size_come_back(jobs: Queue, size: int) -> None:
+def test_bodies_of_any_size_are_stored(jobs: Queue, size: int) -> None:
     body = os.urandom(size)
     jobs.put(body)
     [message] = jobs.claim()
@@ -81,20 +80,11 @@ def test_header_blocks_round_trip(
 
 
 @given(st.binary(max_size=300))
-def test_a_file_that_has_no_header_block_after_all_loses_nothing(raw: bytes) -> None:
+def test_a_file_without_its_header_block_is_read_whole(raw: bytes) -> None:
     body, content_type, attributes = unpack(raw, names.PLAIN._replace(headed=True))
     assert raw.endswith(body)
     if content_type is None and not attributes:
         assert body == raw
-
-
-def test_content_type_and_attributes_come_back(jobs: Queue) -> None:
-    jobs.put(b"{}\n\n", content_type="application/json", attributes={"Trace": "1: 2", "Empty": ""})
-    [message] = jobs.claim()
-    assert message.body == b"{}\n\n"
-    assert message.content_type == "application/json"
-    assert message.attributes == {"Trace": "1: 2", "Empty": ""}
-    assert message.id.endswith(".h")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +131,7 @@ def test_values_that_are_refused(jobs: Queue, root: Path, wrong: dict[str, Any])
     assert tree_of(root)["new"] == []
 
 
-def test_messages_come_by_priority_and_then_by_age(jobs: Queue) -> None:
+def test_messages_are_claimed_by_priority_and_then_by_age(jobs: Queue) -> None:
     for priority, body in ((5, b"d"), (0, b"a"), (99, b"f"), (1, b"c"), (5, b"e"), (0, b"b")):
         jobs.put(body, priority=priority)
     claimed = jobs.claim(10)
@@ -156,27 +146,25 @@ def test_put_many_stores_all_in_order(jobs: Queue) -> None:
     assert [m.body for m in jobs.claim(1000)] == [b"%d" % n for n in range(600)]
 
 
-def test_a_batch_with_one_bad_message_stores_none(jobs: Queue, root: Path) -> None:
-    with pytest.raises(InvalidValue):
-        jobs.put_many([b"good", NewMessage(b"bad", priority=100)])
-    assert tree_of(root)["new"] == []
-
-
-def test_a_batch_with_one_duplicate_stores_none(jobs: Queue, root: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch", "error"),
+    [
+        ([b"good", NewMessage(b"bad", priority=100)], InvalidValue),
+        ([b"good", NewMessage(b"bad", id="one")], DuplicateMessage),
+        # Not Unavailable: a client would retry that for ever.
+        ([NewMessage(b"a", id="two"), NewMessage(b"b", id="two")], DuplicateMessage),
+    ],
+)
+def test_a_batch_with_one_bad_message_stores_none(
+    jobs: Queue, root: Path, batch: list[bytes | NewMessage], error: type[Exception]
+) -> None:
     jobs.put(b"first", id="one")
-    with pytest.raises(DuplicateMessage):
-        jobs.put_many([b"good", NewMessage(b"bad", id="one")])
+    with pytest.raises(error):
+        jobs.put_many(batch)
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["one"]}
 
 
-def test_a_batch_that_names_one_id_twice_is_a_duplicate(jobs: Queue, root: Path) -> None:
-    # Not Unavailable: a client would try that again for ever.
-    with pytest.raises(DuplicateMessage):
-        jobs.put_many([NewMessage(b"a", id="one"), NewMessage(b"b", id="one")])
-    assert tree_of(root)["new"] == []
-
-
-def test_an_error_in_a_batch_tells_which_message_it_is_about(jobs: Queue) -> None:
+def test_an_error_in_a_batch_has_the_index_of_its_message(jobs: Queue) -> None:
     jobs.put(b"first", id="one")
     # 250 go into each part: the index counts through all of them.
     for wrong, index in (
@@ -198,10 +186,10 @@ def test_a_batch_has_a_limit(spool: Spool, jobs: Queue) -> None:
 
 
 def open_files(folder: Path) -> int:
-    """How many files of a folder this process has open."""
+    """The number of open files of a folder in this process."""
     found = 0
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # another has been closed
+        with suppress(FileNotFoundError):  # closed since the listing
             found += link.readlink().parent == folder.resolve()
     return found
 
@@ -228,30 +216,6 @@ def test_an_own_id_is_the_id(jobs: Queue) -> None:
     assert message.created_at is None
 
 
-@pytest.mark.parametrize("state", ["new", "ready", "in flight"])
-def test_an_own_id_that_stands_is_refused_in_every_state(
-    spool: Spool, jobs: Queue, state: str
-) -> None:
-    jobs.put(b"first", id="one")
-    if state == "ready":
-        spool.deliver()
-    if state == "in flight":
-        jobs.claim()
-    with pytest.raises(DuplicateMessage):
-        jobs.put(b"second", id="one")
-    spool.deliver()
-    found = jobs.find("one")
-    assert found is not None
-    assert found.body == b"first"
-
-
-def test_an_own_id_with_a_header_block_stands_in_the_way_of_one_without(jobs: Queue) -> None:
-    own = str(uuid7())
-    jobs.put(b"first", id=own, content_type="text/plain")
-    with pytest.raises(DuplicateMessage):
-        jobs.put(b"second", id=own)
-
-
 FACTS = {
     "id": "order-17",
     "priority": 7,
@@ -262,7 +226,7 @@ FACTS = {
 }
 
 
-def test_an_own_id_carries_everything(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_an_own_id_carries_all_fields(spool: Spool, jobs: Queue, root: Path) -> None:
     name = jobs.put(b"{}", **FACTS)
     assert tree_of(root)["queues/jobs"] == [name]
     with pytest.raises(DuplicateMessage) as refused:
@@ -278,7 +242,7 @@ def test_an_own_id_carries_everything(spool: Spool, jobs: Queue, root: Path) -> 
 
 
 @pytest.mark.parametrize("left", [set(FACTS) - {"id"}, {"group", "content_type"}, set()])
-def test_an_own_id_is_in_the_way_whatever_header_it_has(jobs: Queue, left: set[str]) -> None:
+def test_a_taken_id_is_refused_whatever_header_it_has(jobs: Queue, left: set[str]) -> None:
     header = {"content_type", "attributes", "group"}
     jobs.put(b"first", **{name: FACTS[name] for name in FACTS if name in {"id", *(left & header)}})
     for other in ({}, {"content_type": "a/b"}, {"attributes": {"a": "1"}}):
@@ -286,39 +250,21 @@ def test_an_own_id_is_in_the_way_whatever_header_it_has(jobs: Queue, left: set[s
             jobs.put(b"second", id="order-17", **other)
 
 
-def test_an_own_id_that_is_too_long_with_what_it_carries_is_refused(spool: Spool) -> None:
+def test_an_own_id_that_is_too_long_with_its_priority_is_refused(spool: Spool) -> None:
     queue, own = spool.queue("q" * 180, create=True), "i" * 64
     queue.put(b"x", id=own)
     with pytest.raises(InvalidValue, match="id: is too long for queue"):
         queue.put(b"x", id=own, priority=1)
 
 
-def test_a_plain_own_id_stays_the_name_where_bodies_are_compressed(jobs: Queue) -> None:
+def test_an_own_id_is_the_name_although_bodies_are_compressed(jobs: Queue) -> None:
     jobs.configure(compression="zlib")
     assert jobs.put(b"x" * 1000, id="order-17") == "order-17"
     assert jobs.put(b"x" * 1000, id="order-18", priority=1) == "p01.@order-18@.z"
     assert [message.body for message in jobs.claim(2)] == [b"x" * 1000] * 2
 
 
-def test_an_own_id_is_free_again_when_its_message_is_removed(jobs: Queue) -> None:
-    jobs.put(b"first", id="one")
-    jobs.remove("one")
-    jobs.put(b"second", id="one")
-    assert [m.body for m in jobs.claim(2)] == [b"second"]
-
-
-def test_an_own_id_is_taken_by_queue(spool: Spool, jobs: Queue) -> None:
-    jobs.put(b"x", id="one")
-    spool.queue("other", create=True).put(b"y", id="one")
-
-
-def test_a_put_leaves_nothing_but_its_message(jobs: Queue, root: Path) -> None:
-    jobs.put(b"x", id="one")
-    jobs.put(b"x", id="two", delay=60)
-    assert tree_of(root) == {"new": [], "delay": ["jobs:two"], "queues/jobs": ["one"]}
-
-
-def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue) -> None:
+def test_an_own_id_that_another_put_has_reserved_is_unavailable(spool: Spool, jobs: Queue) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"first", id="one")])
     with pytest.raises(Unavailable):
         prepare.put(spool.context, "jobs", [NewMessage(b"second", id="one")])
@@ -327,20 +273,10 @@ def test_an_own_id_under_way_elsewhere_is_unavailable(spool: Spool, jobs: Queue)
         jobs.put(b"third", id="one")
 
 
-def test_a_shell_users_file_is_not_overwritten(spool: Spool, root: Path) -> None:
-    spool.create_queue("jobs")
-    prepared = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
-    (root / "queues" / "jobs" / "one").write_bytes(b"theirs")
-    with pytest.raises(DuplicateMessage):
-        spool.complete(prepared)
-    assert (root / "queues" / "jobs" / "one").read_bytes() == b"theirs"
-    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["one"]}
-
-
 def test_a_staged_message_is_not_visible_before_it_is_durable(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
-    spool.deliver()  # its start, which takes every dot-name for left over, is behind it
+    spool.deliver()  # the first delivery recovers dot-names
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.deliver()
     assert visible(root) == []
@@ -358,10 +294,10 @@ def dot_names(root: Path) -> list[Path]:
     return list((root / "new").glob(".*"))
 
 
-def test_a_mover_that_starts_leaves_a_put_alone_whose_writer_is_alive(
+def test_a_starting_mover_ignores_a_put_whose_writer_is_alive(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
-    # A sync that hangs, or a writer that is stopped, for an hour.
+    # For example a sync that hangs for an hour.
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     clock.advance(3600)
     with Spool(root, sync="none", clock=clock) as mover:
@@ -372,7 +308,7 @@ def test_a_mover_that_starts_leaves_a_put_alone_whose_writer_is_alive(
     assert sorted(visible(root)) == sorted(("jobs", one) for one in ids)
 
 
-def test_what_a_put_that_died_has_left_comes_out_at_once(
+def test_complete_messages_of_a_dead_put_are_shown_at_once(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
     def die(root: Path) -> None:
@@ -392,7 +328,7 @@ def test_what_a_put_that_died_has_left_comes_out_at_once(
     assert dot_names(root) == []
 
 
-def test_what_a_put_could_not_remove_is_removed_though_its_process_lives(
+def test_files_that_a_put_could_not_remove_are_removed_while_its_process_lives(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y")])
@@ -410,23 +346,24 @@ def test_what_a_put_could_not_remove_is_removed_though_its_process_lives(
     assert dot_names(root) == []
 
 
-def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) -> None:
-    """Nor does it end them, whatever it puts itself."""
+def test_a_forked_child_neither_keeps_nor_ends_the_puts_of_its_parent(
+    root: Path, spool: Spool
+) -> None:
     fork = multiprocessing.get_context("fork")
     spool.create_queue("jobs")
     spool.queue("jobs").put(b"before")
-    goes_on, gone = fork.Event(), fork.Event()
+    may_end, has_put = fork.Event(), fork.Event()
 
     def stay(root: Path) -> None:
         spool.queue("jobs").put(b"of the child")
-        gone.set()
-        goes_on.wait(60)
+        has_put.set()
+        may_end.wait(60)
 
     def parent(root: Path) -> None:
         prepared = prepare.put(spool.context, "jobs", [NewMessage(b"of the parent")])
         child = fork.Process(target=stay, args=(root,))
         child.start()
-        gone.wait(60)
+        has_put.wait(60)
         with Spool(root, sync="none") as mover:
             mover.deliver()
             assert len(dot_names(root)) == 1  # the parent is alive
@@ -440,26 +377,26 @@ def test_a_child_does_not_keep_the_puts_of_its_parent(root: Path, spool: Spool) 
     with Spool(root, sync="none") as mover:
         mover.deliver()
         bodies = {m.body for m in mover.queue("jobs").claim(9)}
-    goes_on.set()
+    may_end.set()
     assert bodies == {b"before", b"of the child", b"of the parent"}
 
 
 def numbers_locked(root: Path) -> int:
-    """How many numbers of puts are locked, by whoever it is."""
+    """The number of locked put numbers, of all processes."""
     inode = str((root / "ids" / ".puts").stat().st_ino)
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return sum(inode in field.split(":") for fields in locks for field in fields[5:6])
 
 
 def test_the_puts_of_one_batch_share_a_number(spool: Spool, root: Path) -> None:
-    """The kernel goes through all of them for each."""
+    """The kernel searches all locks of a file for each."""
     topic = spool.topic("news", create=True)
     for number in range(50):
         spool.queue(f"q{number}", create=True)
         topic.subscribe(f"q{number}")
     assert len(topic.publish(b"x")) == 50
     assert numbers_locked(root) == 1
-    # They are one as long as one of them is not over; what that leaves is recovered then.
+    # The number is locked as long as one put is unfinished; then the files are recovered.
     prepared = prepare.publish(spool.context, "news", NewMessage(b"left"))
     with Spool(root, sync="none") as mover:
         mover.deliver()
@@ -473,43 +410,44 @@ def test_the_puts_of_one_batch_share_a_number(spool: Spool, root: Path) -> None:
 
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on systems that have none of bytes."""
+    """Systems without locks of bytes."""
     monkeypatch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_an_abandoned_put_takes_back_what_a_mover_took_for_left_over(
+def test_an_abandoned_put_removes_a_message_that_a_mover_recovered(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    # A sync that hangs for a minute and fails: meanwhile a mover starts and promotes the file.
+    # During a sync that hangs and then fails, a mover starts and promotes the file.
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x"), NewMessage(b"y", id="one")])
     with Spool(root, sync="none") as mover:
         mover.deliver()
-    assert len(visible(root)) == 1  # the own id is reserved, which tells that its writer lives
+    assert len(visible(root)) == 1  # the own id is reserved, so its writer is alive
     prepared.abort()
     assert visible(root) == []
 
 
-def test_an_abandoned_put_leaves_another_message_of_its_id_alone(
+def test_an_abandoned_put_keeps_another_message_with_its_id(
     root: Path, spool: Spool, jobs: Queue
 ) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"ours", id="one")])
     for path in (root / "new").glob(".*"):
-        path.unlink()  # as recovery does when a writer was stopped for long
+        path.unlink()  # as recovery does after a writer was stopped for long
     with Spool(root, sync="none") as other:
         other.queue("jobs").put(b"theirs", id="one")
     prepared.abort()
     assert visible(root) == [("jobs", "one")]
 
 
-def test_a_batch_that_cannot_be_shown_whole_is_taken_back(
+def test_a_batch_is_removed_and_no_file_overwritten_when_an_id_was_taken_meanwhile(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"a"), NewMessage(b"b", id="one")])
-    (root / "queues" / "jobs" / "one").write_bytes(b"a shell user was quicker")
+    (root / "queues" / "jobs" / "one").write_bytes(b"of a shell")
     with pytest.raises(DuplicateMessage):
         spool.complete(prepared)
-    assert visible(root) == [("jobs", "one")]
+    assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": ["one"]}
+    assert (root / "queues" / "jobs" / "one").read_bytes() == b"of a shell"
 
 
 @pytest.mark.usefixtures("without_locks")
@@ -521,13 +459,7 @@ def test_a_put_that_a_mover_finished_is_acknowledged(root: Path, spool: Spool, j
     assert visible(root) == [("jobs", message_id)]
 
 
-def test_a_queue_that_is_missing_takes_nothing(spool: Spool, root: Path) -> None:
-    with pytest.raises(NoSuchQueue):
-        prepare.put(spool.context, "nowhere", [NewMessage(b"x")])
-    assert tree_of(root)["new"] == []
-
-
-def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_a_put_fails_when_its_queue_is_deleted(spool: Spool, jobs: Queue, root: Path) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x")])
     spool.delete_queue("jobs")
     with pytest.raises(NoSuchQueue):
@@ -535,10 +467,10 @@ def test_a_queue_deleted_during_a_put_takes_nothing(spool: Spool, jobs: Queue, r
     assert tree_of(root) == {"new": [], "delay": []}
 
 
-def test_a_put_stands_once_a_part_of_it_is_shown(
+def test_a_put_is_not_undone_once_a_part_of_it_is_visible(
     root: Path, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody may be done with the first when the disk refuses the second: recovery shows that."""
+    """A consumer may have the first message when the rename of the second fails."""
     with Spool(root, sync="none", delivers=False) as writer:
         rename = writer.tree.rename
         shown: list[str] = []
@@ -552,12 +484,12 @@ def test_a_put_stands_once_a_part_of_it_is_shown(
         with monkeypatch.context() as patched:
             patched.setattr(writer.tree, "rename", rename_first)
             first, second = writer.queue("jobs").put_many([b"x", b"y"])
-        # The writer lives, and has let go of what it could not show.
+        # The writer is alive and has released the unfinished file.
         assert [message.id for message in jobs.claim(2)] == [first, second]
 
 
 @pytest.mark.parametrize("verb", ["purge", "delete"])
-def test_what_is_purged_while_a_put_is_shown_was_put_before_it(
+def test_a_purge_between_the_renames_of_a_put_comes_after_the_put(
     root: Path, jobs: Queue, verb: str
 ) -> None:
     with Spool(root, sync="none", delivers=False) as writer:
@@ -581,10 +513,9 @@ def test_what_is_purged_while_a_put_is_shown_was_put_before_it(
     assert tree_of(root)["new"] == []
 
 
-def test_what_a_queues_folder_does_not_take_a_mover_delivers_when_it_does(
+def test_a_mover_delivers_a_message_that_the_folder_of_the_queue_had_no_room_for(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second of two; that the first one was shown is no fault."""
     rename = spool.tree.rename
     asked: list[str] = []
 
@@ -618,7 +549,7 @@ def test_a_body_beyond_the_queues_limit_is_refused(jobs: Queue) -> None:
     assert refused.value.limit == 3
 
 
-def test_a_full_queue_refuses_until_there_is_room(jobs: Queue) -> None:
+def test_a_full_queue_refuses_messages_until_there_is_room(jobs: Queue) -> None:
     jobs.configure(max_depth=2)
     first = jobs.put(b"1")
     jobs.put(b"2")
@@ -635,9 +566,7 @@ def test_a_full_queue_refuses_until_there_is_room(jobs: Queue) -> None:
     eventually(has_room)  # the depth is counted once a second
 
 
-def test_the_default_delay_of_a_queue_holds_for_its_puts(
-    spool: Spool, jobs: Queue, clock: Clock
-) -> None:
+def test_the_default_delay_applies_to_puts(spool: Spool, jobs: Queue, clock: Clock) -> None:
     jobs.configure(default_delay=10)
     jobs.put(b"later")
     jobs.put(b"at once", delay=0)
@@ -646,20 +575,15 @@ def test_the_default_delay_of_a_queue_holds_for_its_puts(
     assert [m.body for m in jobs.claim(2)] == [b"later"]
 
 
-def test_a_removed_folder_is_made_again(jobs: Queue, root: Path) -> None:
+def test_a_removed_folder_is_created_again(jobs: Queue, root: Path) -> None:
     (root / "new").rmdir()
     jobs.put(b"x")
     assert len(tree_of(root)["queues/jobs"]) == 1
     assert tree_of(root)["new"] == []
 
 
-@pytest.mark.parametrize("error", [InvalidValue("a", "b"), NoSuchQueue("q"), QueueFull("q", 1)])
-def test_all_errors_have_one_base(error: Exception) -> None:
-    assert isinstance(error, FsmqError)
-
-
-def test_that_an_id_is_in_use_is_told_behind_a_sync(spool: Spool, jobs: Queue, root: Path) -> None:
-    """Who has brought its message there may not have synced that yet."""
+def test_a_duplicate_is_reported_after_a_sync(spool: Spool, jobs: Queue) -> None:
+    """The process that moved the other message may not have synced it yet."""
     jobs.put(b"x", id="x")
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"x", id="x")])
     assert prepared.dirty.folders >= {"new", "delay", "queues/jobs"}

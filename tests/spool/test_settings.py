@@ -1,4 +1,4 @@
-"""Settings: checked, durable, in force at once for all, and never lost to a slip of an editor."""
+"""Settings are validated, durable, applied at once, and not lost by a mistake in a file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,8 @@ import pytest
 
 from fsmq.spool import InvalidValue, NoSuchQueue, Queue, QueueSettings, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
-from tests.spool.racing import (
-    OWN_OF_CHANNELS,
-    OWN_OF_LOGS,
-    OWN_SETTINGS,
-    change_one_setting,
-    race,
-)
+from tests.spool import racing
+from tests.spool.racing import OWN_OF_CHANNELS, OWN_OF_LOGS, OWN_SETTINGS, race
 
 
 def test_a_new_queue_has_the_defaults(jobs: Queue, root: Path) -> None:
@@ -33,7 +29,7 @@ def test_settings_survive_a_restart(root: Path, jobs: Queue) -> None:
         assert again.settings("jobs") == QueueSettings(visibility_timeout=7.0, max_depth=9)
 
 
-def test_a_change_leaves_the_other_settings_alone(jobs: Queue) -> None:
+def test_a_change_keeps_the_other_settings(jobs: Queue) -> None:
     jobs.configure(max_depth=9)
     jobs.configure(retention=3600)
     assert (jobs.settings().max_depth, jobs.settings().retention) == (9, 3600.0)
@@ -41,7 +37,7 @@ def test_a_change_leaves_the_other_settings_alone(jobs: Queue) -> None:
     assert jobs.settings().max_depth is None
 
 
-def test_a_change_is_in_force_for_other_processes_at_once(root: Path, jobs: Queue) -> None:
+def test_a_change_applies_to_other_processes_at_once(root: Path, jobs: Queue) -> None:
     with Spool(root, sync="none") as other:
         assert other.settings("jobs").max_depth is None
         for depth in (5, 6, 7):
@@ -84,7 +80,7 @@ def test_values_that_are_refused(jobs: Queue, root: Path, wrong: dict[str, Any])
     assert jobs.spool.queues() == ["jobs"]
 
 
-def test_dead_letters_are_turned_on_and_off_together(jobs: Queue) -> None:
+def test_dead_letters_are_enabled_and_disabled_together(jobs: Queue) -> None:
     jobs.configure(max_deliveries=3, dead_letter_queue="dead")
     assert jobs.spool.queues() == ["dead", "jobs"]
     with pytest.raises(InvalidValue):
@@ -93,33 +89,21 @@ def test_dead_letters_are_turned_on_and_off_together(jobs: Queue) -> None:
     assert jobs.settings() == QueueSettings()
 
 
-def test_an_operator_may_edit_the_file(jobs: Queue, root: Path) -> None:
-    jobs.configure(max_depth=9)
-    path = root / "config" / "jobs.json"
-    path.write_text(json.dumps({"max_depth": 10}))
-    assert jobs.settings() == QueueSettings(max_depth=10)
-
-
-@pytest.mark.parametrize("slip", ["", "{", "[]", "7", '{"max_depth": -1}', "\x00", "[" * 60_000])
-def test_a_file_that_cannot_be_understood_changes_nothing(
-    jobs: Queue, root: Path, slip: str
-) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"7", b'{"max_depth": -1}', b"\x00", b"[" * 60_000, b"\xff\xfe\xfa"],
+)
+def test_an_invalid_file_changes_nothing(jobs: Queue, root: Path, content: bytes) -> None:
     jobs.configure(max_depth=9)
     assert jobs.settings().max_depth == 9
-    (root / "config" / "jobs.json").write_text(slip)
+    (root / "config" / "jobs.json").write_bytes(content)
     assert jobs.settings().max_depth == 9
     assert jobs.spool.context.settings.problem("jobs") is not None
-    with Spool(root, sync="none") as again:  # which never saw the good one
+    with Spool(root, sync="none") as again:  # it has not seen the valid file
         assert again.settings("jobs") == QueueSettings()
 
 
-def test_a_file_that_is_not_text_changes_nothing(jobs: Queue, root: Path) -> None:
-    (root / "config" / "jobs.json").write_bytes(b"\xff\xfe\xfa")
-    assert jobs.settings() == QueueSettings()
-    assert jobs.spool.context.settings.problem("jobs") is not None
-
-
-def test_a_good_file_has_no_problem(jobs: Queue) -> None:
+def test_a_valid_file_has_no_problem(jobs: Queue) -> None:
     assert jobs.spool.context.settings.problem("jobs") is None
     jobs.configure(max_depth=9)
     assert jobs.spool.context.settings.problem("jobs") is None
@@ -132,13 +116,13 @@ def test_settings_of_a_missing_queue_are_an_error(spool: Spool) -> None:
         spool.configure("gone", {"max_depth": 1})
 
 
-def test_programs_that_change_different_settings_at_once_lose_none(root: Path) -> None:
+def test_concurrent_changes_of_different_settings_are_all_kept(root: Path) -> None:
     rounds = 20
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
         spool.log("events", create=True).channel("mail").create()
         spool.create_topic("news")
-        race(change_one_setting, root, len(OWN_SETTINGS), rounds)
+        race(racing.change_one_setting, root, len(OWN_SETTINGS), rounds)
         for settings, names in (
             (spool.settings("jobs"), OWN_SETTINGS),
             (spool.log("events").settings(), OWN_OF_LOGS),
@@ -150,7 +134,7 @@ def test_programs_that_change_different_settings_at_once_lose_none(root: Path) -
         assert about == {f"by {number}": rounds for number in range(len(OWN_SETTINGS))}
 
 
-def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
+def test_a_process_that_is_stopped_during_a_change_blocks_only_changes(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.01)
@@ -165,7 +149,7 @@ def test_a_program_that_is_stopped_in_a_change_keeps_only_changes_waiting(
     assert jobs.configure(max_depth=3).max_depth == 3
 
 
-def test_so_it_is_with_logs_channels_and_topics(
+def test_a_stopped_process_blocks_only_changes_of_logs_channels_and_topics(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings_lock, "PATIENCE_S", 0.01)
@@ -187,22 +171,20 @@ def test_so_it_is_with_logs_channels_and_topics(
         log.publish(b"x")
         channel.ack(*channel.claim())
     with settings_lock.settings_held(spool.tree, settings_lock.TOPIC + "news"):
-        for end in (
-            lambda: topic.subscribe("jobs"),
-            lambda: topic.unsubscribe("jobs"),
-            topic.delete,
-        ):
+        subscriptions = (partial(verb, "jobs") for verb in (topic.subscribe, topic.unsubscribe))
+        for change in (*subscriptions, topic.delete):
             with pytest.raises(Unavailable, match="stopped"):
-                end()
+                change()
         assert not topic.create()
         assert list(topic.publish(b"x")) == ["jobs"]
     assert topic.subscriptions() == {"jobs": None}
     assert channel.lag() == 0
 
 
-def test_a_change_writes_what_it_names_and_nothing_else(jobs: Queue, root: Path) -> None:
+def test_a_change_writes_only_the_given_settings(jobs: Queue, root: Path) -> None:
     path = root / "config" / "jobs.json"
     path.write_text('{"max_depth": 9, "visibility_timeout": 30, "of a later version": [1]}')
+    assert jobs.settings() == QueueSettings(max_depth=9, visibility_timeout=30.0)
     jobs.configure(retention=60)
     kept = {"max_depth": 9, "visibility_timeout": 30, "of a later version": [1]}
     assert json.loads(path.read_text()) == {**kept, "retention": 60.0}
@@ -210,7 +192,7 @@ def test_a_change_writes_what_it_names_and_nothing_else(jobs: Queue, root: Path)
     assert json.loads(path.read_text()) == kept
 
 
-def test_so_does_one_of_a_log_and_of_a_channel(spool: Spool, root: Path) -> None:
+def test_a_change_of_a_log_or_channel_keeps_unknown_settings(spool: Spool, root: Path) -> None:
     log = spool.log("users", create=True)
     mailer = log.channel("mailer", create=True)
     folder = root / "logs" / "users"
@@ -223,19 +205,19 @@ def test_so_does_one_of_a_log_and_of_a_channel(spool: Spool, root: Path) -> None
     assert (log.settings().retain_for, mailer.settings().max_lag) == (60, 60)
 
 
-def test_a_file_that_cannot_be_understood_is_not_replaced(jobs: Queue, root: Path) -> None:
+def test_an_invalid_file_is_not_replaced(jobs: Queue, root: Path) -> None:
     path = root / "config" / "jobs.json"
-    for slip in ('{"max_depth": 9,}', '{"max_depth": -1}'):
-        path.write_text(slip)
+    for content in ('{"max_depth": 9,}', '{"max_depth": -1}'):
+        path.write_text(content)
         with pytest.raises(Unavailable, match=r"config/jobs.json cannot be understood"):
             jobs.configure(retention=60)
-        assert path.read_text() == slip
+        assert path.read_text() == content
 
 
-def test_without_room_for_the_lock_nothing_is_changed_and_all_can_be_deleted(
+def test_changes_fail_and_deletions_succeed_without_room_for_a_lock(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A moment later there may be room for the document, and another one is changing it."""
+    """A change without the lock could overwrite another one."""
     spool.create_topic("news")
     log = spool.log("users", create=True)
     log.channel("mailer").create()
