@@ -1,4 +1,4 @@
-"""Races: several processes, and threads, at work on one tree."""
+"""Races of processes and threads on one tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def errors(root: Path) -> list[object]:
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_every_message_goes_to_one_claimer(root: Path, watch: str) -> None:
+def test_each_message_is_claimed_once(root: Path, watch: str) -> None:
     with Spool(root, sync="none") as spool:
         ids = spool.queue("jobs", create=True).put_many([b"x"] * 400)
         spool.deliver()
@@ -36,9 +36,9 @@ def test_every_message_goes_to_one_claimer(root: Path, watch: str) -> None:
 
 
 def stolen(log: list[Held]) -> list[tuple[Held, Held]]:
-    """Claims that were asked for and won while someone had been told to hold the message.
+    """Claims that began and succeeded while the claim of another was acknowledged and valid.
 
-    A renewal that comes late renews whoever holds the message by then: ids are no receipts.
+    A late renewal renews the current claim: ids are not receipts.
     """
     found = []
     by_id: dict[str, list[Held]] = {}
@@ -51,7 +51,7 @@ def stolen(log: list[Held]) -> list[tuple[Held, Held]]:
     return found
 
 
-def test_no_message_has_two_holders(root: Path) -> None:
+def test_no_message_is_claimed_twice_at_once(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put_many([b"x"] * 20)
     log = [held for part in race(racing.hold, root, 3, SECONDS, False) for held in part]
@@ -60,7 +60,7 @@ def test_no_message_has_two_holders(root: Path) -> None:
     assert errors(root) == []
 
 
-def test_a_renewal_that_was_acknowledged_holds(root: Path) -> None:
+def test_an_acknowledged_renewal_extends_the_claim(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put_many([b"x"] * 4)
     log = [held for part in race(racing.hold, root, 3, SECONDS, True) for held in part]
@@ -77,9 +77,9 @@ def test_a_queue_is_deleted_once(root: Path) -> None:
     ):
         for _ in range(200):
             one.create_queue("brief")
-            ends = [pool.submit(spool.delete_queue, "brief") for spool in (one, other)]
-            failed = [end.exception() for end in ends]
-            assert sorted(map(type, failed), key=str) == [type(None), NoSuchQueue], failed
+            deletions = [pool.submit(spool.delete_queue, "brief") for spool in (one, other)]
+            errors = [deletion.exception() for deletion in deletions]
+            assert sorted(map(type, errors), key=str) == [type(None), NoSuchQueue], errors
 
 
 def test_one_put_of_an_own_id_wins(root: Path) -> None:
@@ -107,13 +107,13 @@ def test_several_movers_deliver_every_message_once(root: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete", "purge"])
-def test_nothing_comes_back_after_the_end(root: Path, verb: str) -> None:
+def test_no_message_comes_back_after_a_deletion_or_purge(root: Path, verb: str) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
     done = race(racing.use_or_delete, root, 3, 3, SECONDS, verb)
     assert all(done)
     with Spool(root, sync="none") as spool:
-        spool.queue("jobs", create=True).purge()  # what was put after the last one
+        spool.queue("jobs", create=True).purge()  # messages put after the last one
         assert [name for name in visible(root) if name[0] == "jobs"] == []
         spool.delete_queue("jobs")
         spool.reap()

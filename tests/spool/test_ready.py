@@ -1,4 +1,4 @@
-"""The ready index: in order, in step with the folder, shared fairly between nodes."""
+"""The ready index: its order, its updates, and its shares for several processes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ steps = st.lists(st.tuples(verbs, ids), max_size=60)
 
 
 @given(steps)
-def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
+def test_an_index_is_a_sorted_set(calls: list[tuple[str, str]]) -> None:
     index, model, quarantined = ReadyIndex(Share()), set[str](), set[str]()
-    for verb, message_id in todo:
+    for verb, message_id in calls:
         if verb == "add":
             assert (index.add(message_id) is not None) == (message_id not in model)
             model.add(message_id)
@@ -56,7 +56,7 @@ def test_an_index_is_a_sorted_set(todo: list[tuple[str, str]]) -> None:
 
 
 @given(st.sets(st.integers(0, 10_000).map(str), min_size=50, max_size=80), st.integers(2, 4))
-def test_a_node_takes_its_share_first_and_then_the_rest(names: set[str], nodes: int) -> None:
+def test_a_process_takes_its_share_first_and_then_the_rest(names: set[str], nodes: int) -> None:
     shares = [Share(rank, nodes) for rank in range(nodes)]
     for share in shares:
         index = ReadyIndex(share)
@@ -77,7 +77,7 @@ def test_a_pruned_index_stays_in_order() -> None:
     assert [index.pop() for _ in range(11)] == [*(f"{n:05}" for n in range(4990, 5000)), None]
 
 
-def test_arrivals_of_another_process_are_seen_at_once(root: Path, jobs: Queue) -> None:
+def test_messages_of_another_process_are_claimed_at_once(root: Path, jobs: Queue) -> None:
     assert jobs.claim() == []
     with Spool(root, sync="none") as other:
         message_id = other.queue("jobs").put(b"x")
@@ -85,7 +85,7 @@ def test_arrivals_of_another_process_are_seen_at_once(root: Path, jobs: Queue) -
         assert [m.id for m in jobs.claim()] == [message_id]
 
 
-def test_an_arrival_that_is_more_urgent_comes_first(spool: Spool, jobs: Queue) -> None:
+def test_a_more_urgent_arrival_is_claimed_first(spool: Spool, jobs: Queue) -> None:
     jobs.put_many([b"2", b"3"])
     spool.deliver()
     jobs.claim(1)
@@ -94,7 +94,7 @@ def test_an_arrival_that_is_more_urgent_comes_first(spool: Spool, jobs: Queue) -
     assert [m.body for m in jobs.claim(5)] == [b"1", b"3", b"9"]
 
 
-def test_a_queue_that_is_replaced_is_read_anew(root: Path, spool: Spool, jobs: Queue) -> None:
+def test_a_recreated_queue_is_listed_again(root: Path, spool: Spool, jobs: Queue) -> None:
     jobs.put_many([b"old"] * 3)
     jobs.claim()
     with Spool(root, sync="none") as other:
@@ -109,26 +109,26 @@ def test_a_queue_that_is_replaced_is_read_anew(root: Path, spool: Spool, jobs: Q
     assert [m.body for m in jobs.claim(5)] == [b"newer"]
 
 
-def test_a_lost_event_costs_a_listing_and_no_message(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_a_queue_is_listed_again_after_a_lost_event(spool: Spool, jobs: Queue, root: Path) -> None:
     assert jobs.claim() == []
     make_noise(root / "queues" / "jobs")
     (root / "queues" / "jobs" / "late").write_bytes(b"x")
     assert [m.id for m in jobs.claim(5)] == ["late"]
 
 
-def test_who_is_told_of_lost_events_may_list_elsewhere(
+def test_a_listing_after_lost_events_may_be_done_elsewhere(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     assert jobs.claim() == []
-    told: list[bool] = []
-    spool.context.ready.on_lost = lambda: told.append(True)
+    calls: list[bool] = []
+    spool.context.ready.on_lost = lambda: calls.append(True)
     make_noise(root / "queues" / "jobs")
     (root / "queues" / "jobs" / "late").write_bytes(b"x")
     listings.forbid()
     try:
         assert jobs.claim(5) == []
-        assert told
-        assert spool.context.ready.is_due("jobs")  # who claims waits for a listing
+        assert calls
+        assert spool.context.ready.is_due("jobs")  # claims wait for a listing
     finally:
         listings.allow()
     spool.context.ready.rescan()
@@ -136,10 +136,10 @@ def test_who_is_told_of_lost_events_may_list_elsewhere(
 
 
 def make_noise(folder: Path) -> None:
-    """Make more events than the kernel keeps."""
+    """Cause more events than the kernel keeps."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     file = folder / "0-noise"
-    # Two names in turn: the kernel merges events that are the same.
+    # Two names in turn, because the kernel merges equal events.
     for _ in range(limit // 4 + 100):
         file.touch()
         file.rename(file.with_name("0-more"))
@@ -147,7 +147,7 @@ def make_noise(folder: Path) -> None:
     file.unlink()
 
 
-def test_a_waiting_queue_is_announced(spool: Spool, jobs: Queue) -> None:
+def test_an_arrival_calls_back(spool: Spool, jobs: Queue) -> None:
     announced: list[str] = []
     callback: Callable[..., None] = lambda queue, *more: announced.append(queue)  # noqa: E731
     spool.context.ready.on_arrival = callback
@@ -157,7 +157,7 @@ def test_a_waiting_queue_is_announced(spool: Spool, jobs: Queue) -> None:
     assert "jobs" in announced
 
 
-def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Clock) -> None:
+def test_polling_finds_messages_without_events(root: Path, clock: Clock) -> None:
     with (
         Spool(root, sync="none", watch="poll", poll_interval=0.01) as spool,
         Spool(root, sync="none", watch="poll", poll_interval=0.01) as other,
@@ -173,7 +173,7 @@ def test_where_events_do_not_arrive_listings_find_the_same(root: Path, clock: Cl
         assert (message.id, message.deliveries) == (message_id, 2)
 
 
-def test_what_others_prefer_comes_last_and_who_waits_is_told_of_it_later() -> None:
+def test_messages_of_other_shares_come_last_and_later() -> None:
     share, other = Share(0, 2), Share(1, 2)
     foreign = next(name for name in map(str, range(100)) if other.prefers(name))
     own = next(name for name in map(str, range(100)) if share.prefers(name))
@@ -217,14 +217,14 @@ def test_settings_divide_a_queue(spool: Spool, jobs: Queue) -> None:
     jobs.configure(max_partitions=1)
     assert ready.partitions(jobs.settings()) == 1
     ids = jobs.put_many([b"x"] * 20)
-    # The process whose part is empty takes what is left over, in the order of all.
+    # A process whose part is empty takes the rest in order.
     assert [m.id for m in jobs.claim(count=20, wait=5)] == ids
     with pytest.raises(InvalidValue, match="min_partitions: min_partitions 2 is more than"):
         jobs.configure(min_partitions=2)
 
 
-def test_a_child_of_a_fork_hears_of_all_that_its_parent_hears(root: Path) -> None:
-    """Of one queue of events, what the one reads the other would miss."""
+def test_a_forked_child_gets_its_own_events(root: Path) -> None:
+    """With a shared queue of events, one would miss the events that the other reads."""
     with Spool(root, sync="none", delivers=False) as spool, Spool(root, sync="none") as other:
         jobs, others = spool.queue("jobs", create=True), other.queue("jobs")
         assert jobs.claim() == []
@@ -247,8 +247,8 @@ def test_a_child_of_a_fork_hears_of_all_that_its_parent_hears(root: Path) -> Non
                 os.close(fd)
 
 
-def test_a_child_of_a_fork_that_uses_nothing_takes_no_instance(jobs: Queue) -> None:
-    """A user has 128 of them: a program that forks for each request would use them up."""
+def test_a_forked_child_that_does_not_use_the_spool_has_no_inotify_instance(jobs: Queue) -> None:
+    """A user has only 128 of them, which a program that forks for each request would use up."""
     assert jobs.claim() == []
     reading, writing = os.pipe()
     with forked(lambda: _fork_and_count(writing)):
@@ -262,7 +262,7 @@ def _fork_and_count(writing: int) -> int:
     if child == 0:
         links = []
         for fd in os.listdir("/proc/self/fd"):
-            with suppress(FileNotFoundError):  # the folder itself, which was open meanwhile
+            with suppress(FileNotFoundError):  # the descriptor of the listing
                 links.append(os.readlink(f"/proc/self/fd/{fd}"))
         os.write(writing, b"%d" % sum("inotify" in link for link in links))
     return child

@@ -1,4 +1,4 @@
-"""Redrive: dead letters go back to where they came from, and moves can be slow, listed, stopped."""
+"""Redrives return dead letters to their queues; moves have rates, and can be listed and stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spool.helpers import Clock, visible
 
 
 def bury(queue: Queue, *ids: str) -> None:
-    """Put messages and bury them, each for the reason "no"."""
+    """Put messages and bury them with the reason "no"."""
     queue.put_many([NewMessage(one.encode(), id=one) for one in ids])
     for message in queue.claim(len(ids)):
         message.bury("no")
@@ -32,7 +32,7 @@ def bury(queue: Queue, *ids: str) -> None:
 
 @pytest.fixture
 def dead(spool: Spool, jobs: Queue) -> Queue:
-    """The dead-letter queue of `jobs` and of `other`, with two messages of each."""
+    """The dead-letter queue of `jobs` and `other`, with two messages of each."""
     for queue in (jobs, spool.queue("other", create=True)):
         queue.configure(max_deliveries=9, dead_letter_queue="dead")
         bury(queue, f"{queue.name}-1", f"{queue.name}-2")
@@ -43,7 +43,7 @@ def names(queue: Queue) -> list[str]:
     return [message.id for message in queue.peek(1000)]
 
 
-def test_each_goes_to_the_queue_from_which_it_was_buried(
+def test_dead_letters_go_to_the_queue_from_which_they_were_buried(
     spool: Spool, jobs: Queue, dead: Queue
 ) -> None:
     assert dead.redrive() == Redriven(moved=4)
@@ -55,20 +55,20 @@ def test_each_goes_to_the_queue_from_which_it_was_buried(
     assert (order.source, order.status, order.total, order.moved) == ("dead", "complete", 4, 4)
 
 
-def test_some_of_them_go(jobs: Queue, dead: Queue) -> None:
+def test_selected_messages_are_redriven(jobs: Queue, dead: Queue) -> None:
     assert dead.redrive(only=["jobs-2", "none", "jobs-2"]) == Redriven(moved=1)
     assert names(jobs) == ["jobs-2"]
     assert names(dead) == ["jobs-1", "other-1", "other-2"]
 
 
 @pytest.mark.parametrize("only", [None, ["jobs-1", "jobs-2", "other-1", "other-2"]])
-def test_all_go_to_one_queue(spool: Spool, dead: Queue, only: list[str] | None) -> None:
+def test_all_messages_go_to_one_queue(spool: Spool, dead: Queue, only: list[str] | None) -> None:
     third = spool.queue("third", create=True)
     assert dead.redrive(only=only, to="third") == Redriven(moved=4)
     assert names(third) == ["jobs-1", "jobs-2", "other-1", "other-2"]
 
 
-def test_their_deliveries_count_from_0_again(jobs: Queue, dead: Queue) -> None:
+def test_a_redrive_resets_the_delivery_count(jobs: Queue, dead: Queue) -> None:
     for _ in range(3):
         dead.claim()[0].release()
     assert [m.deliveries for m in dead.peek()] == [3, 0, 0, 0]
@@ -76,7 +76,7 @@ def test_their_deliveries_count_from_0_again(jobs: Queue, dead: Queue) -> None:
     assert [m.deliveries for m in jobs.peek()] == [0, 0]
 
 
-def test_what_has_no_origin_or_whose_origin_is_gone_stays_and_is_counted(
+def test_messages_without_an_existing_origin_stay_and_are_counted(
     spool: Spool, jobs: Queue, dead: Queue, root: Path
 ) -> None:
     dead.put(b"by hand", id="hand")
@@ -92,7 +92,9 @@ def test_what_has_no_origin_or_whose_origin_is_gone_stays_and_is_counted(
     assert dead.redrive(to="jobs") == Redriven(moved=3)
 
 
-def test_what_has_its_id_there_stays_and_is_counted(spool: Spool, jobs: Queue, dead: Queue) -> None:
+def test_messages_whose_id_is_taken_stay_and_are_counted(
+    spool: Spool, jobs: Queue, dead: Queue
+) -> None:
     bury(jobs, "held-1", "new-1", "ready-1")
     jobs.put(b"again", id="held-1")
     jobs.claim(9)
@@ -103,7 +105,7 @@ def test_what_has_its_id_there_stays_and_is_counted(spool: Spool, jobs: Queue, d
     assert dead.redrive() == Redriven(moved=4, conflicts=3)
 
 
-def test_what_is_in_flight_or_delayed_stays(jobs: Queue, dead: Queue) -> None:
+def test_messages_in_flight_or_delayed_stay(jobs: Queue, dead: Queue) -> None:
     dead.claim()
     dead.claim()[0].release(delay=5)
     assert dead.redrive() == Redriven(moved=2)
@@ -132,7 +134,7 @@ def test_errors(spool: Spool, dead: Queue) -> None:
     assert spool.moves() == []
 
 
-def test_a_queue_with_an_index_finds_its_messages_again(spool: Spool) -> None:
+def test_redriven_messages_are_in_the_index_of_their_queue(spool: Spool) -> None:
     spool.create_queue("tasks", index=True)
     tasks = spool.indexed("tasks")
     queue = spool.queue("tasks")
@@ -148,7 +150,7 @@ def test_a_queue_with_an_index_finds_its_messages_again(spool: Spool) -> None:
     assert found.body == b"x"
 
 
-def test_a_lock_that_cannot_be_removed_undoes_nothing(jobs: Queue, dead: Queue) -> None:
+def test_a_lock_that_cannot_be_removed_does_not_fail_a_redrive(jobs: Queue, dead: Queue) -> None:
     def fail(name: str, arguments: tuple[Any, ...]) -> None:
         if name == "unlink" and arguments[0].endswith(".lock"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -180,7 +182,7 @@ def test_a_rate_is_kept(jobs: Queue, dead: Queue) -> None:
     assert set(chosen) <= set(names(jobs))
 
 
-def test_so_many_chosen_ones_as_are_wanted_go_at_a_rate(
+def test_selected_messages_are_redriven_at_a_rate(
     jobs: Queue, dead: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_module, "MAX_CHOSEN", 4)
@@ -188,21 +190,21 @@ def test_so_many_chosen_ones_as_are_wanted_go_at_a_rate(
     chosen = [f"more-{n:02}" for n in range(10)]
     seen: list[int] = []
     begun = time.monotonic()
-    told = dead.redrive(only=[*chosen, "none"], rate=40, progress=seen.append)
-    assert told == Redriven(moved=10)
+    found = dead.redrive(only=[*chosen, "none"], rate=40, progress=seen.append)
+    assert found == Redriven(moved=10)
     assert time.monotonic() - begun >= (3 + 3 + 1) / 40
     assert (seen, seen[-1]) == (sorted(seen), 10)
     assert set(names(jobs)) == set(chosen)
     assert dead.redrive(only=[], rate=40) == Redriven()
 
 
-def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(
+def test_a_move_of_selected_messages_is_continued_by_another_process(
     spool: Spool, root: Path, jobs: Queue, dead: Queue
 ) -> None:
     bury(jobs, *(f"more-{n:02}" for n in range(16)))
     ids = [f"more-{n:02}" for n in range(9)]
     order = spool.begin_redrive("dead", rate=20, only=[*ids, "none", ids[0]])
-    spool.make_moves(lambda: len(names(jobs)) > 2)  # it is left in the middle
+    spool.make_moves(lambda: len(names(jobs)) > 2)
     assert 2 < len(names(jobs)) < 9
     with Spool(root) as other:
         assert other.make_moves() == 1
@@ -220,36 +222,36 @@ def test_chosen_ones_go_at_a_rate_and_go_on_elsewhere(
         spool.begin_move("jobs", "dead", only=ids, count=3)
 
 
-def test_of_no_ids_none_goes(spool: Spool, jobs: Queue, dead: Queue) -> None:
+def test_an_empty_selection_moves_nothing(spool: Spool, jobs: Queue, dead: Queue) -> None:
     spool.begin_redrive("dead", only=[])
     spool.begin_redrive("dead", to="jobs", only=[])
     spool.begin_move("dead", "jobs", only=[])
     assert spool.make_moves() == 3
-    told = [(move.status, move.total, move.moved) for move in spool.moves()]
-    assert told == [("complete", 0, 0)] * 3
+    found = [(move.status, move.total, move.moved) for move in spool.moves()]
+    assert found == [("complete", 0, 0)] * 3
     assert len(names(dead)) == 4
 
 
-@pytest.mark.parametrize(("name", "goes"), [("x" * 251, False), ("\udce9" * 200, True)])
-def test_one_that_meets_the_names_of_a_shell_user_can_be_gone_on_with(
-    spool: Spool, jobs: Queue, root: Path, name: str, goes: bool
+@pytest.mark.parametrize(("name", "is_moved"), [("x" * 251, False), ("\udce9" * 200, True)])
+def test_a_move_of_names_that_a_shell_made_can_be_continued(
+    spool: Spool, jobs: Queue, root: Path, name: str, is_moved: bool
 ) -> None:
-    """One is too long to be looked for, others take much room where they are written down."""
+    """Some are too long to be looked up; others are large in the file of the move."""
     spool.create_queue("other")
     ids = [f"{name[:-3]}{number:03}" for number in range(1000)]
     for one in ids:
         (root / "queues" / "jobs" / one).touch()
     order = spool.begin_move("jobs", "other", count=1000)
-    spool.make_moves(lambda: len(os.listdir(root / "moves")) > 1)  # it is left when it has begun
+    spool.make_moves(lambda: len(os.listdir(root / "moves")) > 1)  # stop when it has begun
     found = spool.find_move(order.ref)
     assert found is not None
     spool.make_moves()
     found = spool.find_move(order.ref)
     assert found is not None
-    assert (found.moved, found.conflicts) == ((1000, 0) if goes else (0, 1000))
+    assert (found.moved, found.conflicts) == ((1000, 0) if is_moved else (0, 1000))
 
 
-def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -> None:
+def test_a_slow_move_holds_up_no_other(spool: Spool, jobs: Queue, dead: Queue) -> None:
     spool.queue("a", create=True).put(b"x")
     slow = spool.begin_redrive("dead", rate=0.01)
     quick = spool.begin_move("a", "b")
@@ -262,12 +264,12 @@ def test_a_slow_one_keeps_no_other_one(spool: Spool, jobs: Queue, dead: Queue) -
     found = spool.find_move(slow.ref)
     assert found is not None
     assert (found.status, found.moved) == ("in_progress", 1)
-    # One that is ordered while it is slow is made as well.
+    # A move that begins during the slow one is made as well.
     quick = spool.begin_move("b", "a")
     spool.make_moves(is_done)
 
 
-def test_one_that_is_stopped_ends_and_what_has_moved_stays(
+def test_a_stopped_move_ends_and_is_not_undone(
     spool: Spool, root: Path, jobs: Queue, dead: Queue
 ) -> None:
     order = spool.begin_redrive("dead", rate=0.01)
@@ -286,7 +288,7 @@ def test_one_that_is_stopped_ends_and_what_has_moved_stays(
     assert dead.redrive() == Redriven(moved=3)
 
 
-def test_one_on_which_nobody_works_is_stopped(spool: Spool, dead: Queue, root: Path) -> None:
+def test_a_move_without_a_worker_can_be_stopped(spool: Spool, dead: Queue, root: Path) -> None:
     order = spool.begin_move("dead", "jobs")
     stopped = spool.stop_move(order.ref)
     assert stopped is not None
@@ -306,7 +308,7 @@ def test_a_list_of_moves_has_none_of_their_ids(spool: Spool, dead: Queue) -> Non
     assert found.ids == ("jobs-1",)
 
 
-def test_they_are_listed_the_newest_first(spool: Spool, dead: Queue) -> None:
+def test_moves_are_listed_newest_first(spool: Spool, dead: Queue) -> None:
     refs = []
     for number in range(4):
         refs.append(spool.begin_move("dead", f"to-{number}").ref)
@@ -319,7 +321,7 @@ def test_they_are_listed_the_newest_first(spool: Spool, dead: Queue) -> None:
         spool.moves(0)
 
 
-def test_a_redrive_goes_on_and_leaves_what_was_buried_since(
+def test_a_continued_redrive_leaves_messages_that_were_buried_since(
     spool: Spool, jobs: Queue, dead: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(move_work, "PART", 1)
@@ -340,7 +342,7 @@ def test_a_redrive_goes_on_and_leaves_what_was_buried_since(
     assert (found.status, found.total, found.moved) == ("complete", 4, 4)
 
 
-def test_a_redrive_goes_on_with_what_a_host_has_buried_that_is_ahead(
+def test_a_continued_redrive_moves_messages_buried_by_a_host_whose_clock_is_ahead(
     root: Path, spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(move_work, "PART", 1)
@@ -357,7 +359,7 @@ def test_a_redrive_goes_on_with_what_a_host_has_buried_that_is_ahead(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"jobs-1": 1'])
-def test_one_whose_list_cannot_be_read_says_so_and_stops_no_other_one(
+def test_a_move_with_a_damaged_list_fails_and_holds_up_no_other(
     spool: Spool, jobs: Queue, dead: Queue, content: bytes
 ) -> None:
     damaged = spool.begin_redrive("dead")
@@ -373,7 +375,7 @@ def test_one_whose_list_cannot_be_read_says_so_and_stops_no_other_one(
     assert [move.status for move in spool.moves() if move.ref == damaged.ref] == ["in_progress"]
 
 
-def test_another_users_message_stays(
+def test_a_message_of_another_user_stays(
     spool: Spool, dead: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = spool.tree.open
@@ -387,7 +389,7 @@ def test_another_users_message_stays(
     assert dead.redrive() == Redriven(moved=3, no_origin=1)
 
 
-def test_one_whose_target_is_deleted_meanwhile_says_so(
+def test_a_redrive_fails_when_its_target_is_deleted_meanwhile(
     spool: Spool, jobs: Queue, dead: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool.create_queue("third")

@@ -1,7 +1,4 @@
-"""Whatever a program asks of a spool whose disk fails, it is told by an FsmqError.
-
-So it is where the program may open no file more.
-"""
+"""Every verb fails with an FsmqError when the disk fails or the process may open no more files."""
 
 from __future__ import annotations
 
@@ -25,9 +22,8 @@ from fsmq.spool.topic import Topic
 from tests.harness.calls import seen
 from tests.harness.rounds import part_of
 
-# Each of them takes a descriptor.
-_TAKING = ("open", "listdir", "scandir")
-# What waits, or goes on for ever, asks what is asked here, too.
+_OPENING = ("open", "listdir", "scandir")
+# Verbs that wait or run for ever; they call verbs that are tested here.
 _UNTRIED = {
     "Channel.worker",
     "Log.wait",
@@ -40,7 +36,7 @@ _UNTRIED = {
 
 
 class World:
-    """A spool with some of everything, of which a program has done nothing yet but claim."""
+    """A spool with one of everything, whose process has made only claims."""
 
     def __init__(self, root: Path) -> None:
         with Spool(root, sync="none", delivers=False) as before:
@@ -67,9 +63,9 @@ class World:
         self.given.claim("a")
 
 
-def use(made: Any) -> None:
-    """Use what is only done as far as it is asked for."""
-    for _ in made:
+def use(items: Any) -> None:
+    """Exhaust an iterator, which works lazily."""
+    for _ in items:
         pass
 
 
@@ -220,7 +216,7 @@ def test_every_verb_is_tried() -> None:
 
 
 class Refusing:
-    """Refuses calls of some names, after so many; None: all that look, or change anything."""
+    """Refuses calls with these names after the first ``after``. None: all calls."""
 
     def __init__(self, error: int, names: Collection[str] | None, after: int) -> None:
         self._error = error
@@ -239,7 +235,7 @@ class Refusing:
 
 
 def refuse(root: Path, verb: str, error: int, names: Collection[str] | None, step: int) -> None:
-    """Try a verb once for each ``step``-th of its calls, from which on they are refused."""
+    """Call a verb again and again, and refuse its calls from each ``step``-th one on."""
     for after in count(0, step):
         world, refusing = World(root / str(after)), Refusing(error, names, after)
         try:
@@ -252,10 +248,10 @@ def refuse(root: Path, verb: str, error: int, names: Collection[str] | None, ste
 
 
 @pytest.mark.parametrize("verb", CALLS)
-def test_who_may_open_no_file_is_told_by_an_error_of_ours(root: Path, verb: str) -> None:
-    refuse(root, verb, errno.EMFILE, _TAKING, 1)
+def test_a_verb_fails_with_an_fsmq_error_when_no_file_can_be_opened(root: Path, verb: str) -> None:
+    refuse(root, verb, errno.EMFILE, _OPENING, 1)
 
 
 @pytest.mark.parametrize("verb", CALLS)
-def test_whose_disk_fails_is_told_by_an_error_of_ours(root: Path, verb: str) -> None:
+def test_a_verb_fails_with_an_fsmq_error_when_the_disk_fails(root: Path, verb: str) -> None:
     refuse(root, verb, errno.EIO, None, part_of(6, 1))

@@ -1,4 +1,4 @@
-"""Remove, purge, delete a queue, reap: how messages leave."""
+"""Removing messages, purging and deleting queues, reaping."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import (
-    InvalidValue,
-    Message,
-    NewMessage,
-    NoSuchQueue,
-    Queue,
-    Spool,
-    Unavailable,
-    prepare,
-)
+from fsmq.spool import InvalidValue, Message, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.context import Context
 from fsmq.spool.layout.transitions import Transition
 from fsmq.spool.layout.tree import Tree
@@ -46,30 +37,17 @@ def test_a_message_is_removed_in_every_state(
     assert jobs.remove(message_id) == 0
 
 
-def test_remove_tells_which_messages_were_there(spool: Spool, jobs: Queue) -> None:
+def test_a_removal_reports_which_messages_existed(spool: Spool, jobs: Queue) -> None:
     one, two = jobs.put_many([b"1", b"2"])
     removal = prepare.remove(spool.context, "jobs", [one, "not-there", two])
     assert spool.complete(removal) == [True, False, True]
 
 
-def test_one_bad_id_among_many_removes_nothing(jobs: Queue) -> None:
+def test_a_removal_with_an_invalid_id_removes_nothing(jobs: Queue) -> None:
     good = jobs.put(b"x")
     with pytest.raises(InvalidValue):
         jobs.remove(good, "../x")
     assert jobs.find(good) is not None
-
-
-def test_a_removed_message_stays_removed(
-    root: Path, spool: Spool, jobs: Queue, clock: Clock
-) -> None:
-    message_id = jobs.put(b"x")
-    jobs.claim(visibility=1)
-    jobs.remove(message_id)
-    clock.advance(100)
-    assert jobs.claim() == []
-    with Spool(root, sync="none", clock=clock) as again:
-        assert again.queue("jobs").claim() == []
-        assert again.queue("jobs").find(message_id) is None
 
 
 def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
@@ -90,15 +68,15 @@ def test_purge_removes_messages_of_every_state_and_keeps_the_queue(
     assert [m.body for m in jobs.claim()] == [b"again"]
 
 
-def test_purge_leaves_no_unfinished_put_behind(spool: Spool, jobs: Queue, root: Path) -> None:
-    prepare.put(spool.context, "jobs", [NewMessage(b"whole and not shown when its writer died")])
+def test_a_purge_removes_unfinished_puts(spool: Spool, jobs: Queue, root: Path) -> None:
+    prepare.put(spool.context, "jobs", [NewMessage(b"of a dead writer")])
     jobs.purge()
     with Spool(root, sync="none") as again:
         again.deliver()
     assert tree_of(root) == {"new": [], "delay": [], "queues/jobs": []}
 
 
-def test_nothing_slips_through_a_purge_on_its_way_to_the_queue(
+def test_a_purge_removes_messages_that_are_delivered_meanwhile(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     for _ in range(8):
@@ -110,7 +88,7 @@ def test_nothing_slips_through_a_purge_on_its_way_to_the_queue(
         assert visible(root) == []
 
 
-def test_nothing_slips_through_a_purge_on_its_way_back(
+def test_a_purge_removes_messages_whose_claims_end_meanwhile(
     spool: Spool, jobs: Queue, root: Path, clock: Clock
 ) -> None:
     for _ in range(5):
@@ -141,37 +119,26 @@ def test_a_reaper_at_work_does_not_disturb_a_purge(spool: Spool, jobs: Queue) ->
         reaper.join()
 
 
-def test_delete_queue_takes_everything_along(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_a_deletion_removes_messages_and_settings(
+    spool: Spool, jobs: Queue, root: Path, clock: Clock
+) -> None:
     jobs.configure(max_depth=100)
     jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
-    jobs.claim()
+    jobs.claim(visibility=1)
     jobs.put(b"new")
     spool.delete_queue("jobs")
     assert spool.queues() == []
     assert tree_of(root) == {"new": [], "delay": []}
     assert list((root / "config").iterdir()) == []
-    spool.reap()
-    assert list((root / "remove").iterdir()) == []
-
-
-def test_nothing_of_a_deleted_queue_comes_back(spool: Spool, jobs: Queue, clock: Clock) -> None:
-    jobs.configure(max_depth=7)
-    jobs.put_many([b"ready", b"in flight", NewMessage(b"delayed", delay=60)])
-    jobs.claim(visibility=1)
-    spool.delete_queue("jobs")
     again = spool.queue("jobs", create=True)
     clock.advance(100)
     assert again.claim(10) == []
     assert again.settings().max_depth is None
+    spool.reap()
+    assert list((root / "remove").iterdir()) == []
 
 
-def test_a_queue_can_be_deleted_once(spool: Spool, jobs: Queue) -> None:
-    spool.delete_queue("jobs")
-    with pytest.raises(NoSuchQueue):
-        spool.delete_queue("jobs")
-
-
-def test_a_delete_does_not_touch_queues_of_similar_names(spool: Spool, root: Path) -> None:
+def test_a_deletion_does_not_affect_queues_with_similar_names(spool: Spool, root: Path) -> None:
     names = ["a", "a:b", "a:", "aa", "b"]
     for name in names:
         spool.queue(name, create=True).put(b"x")
@@ -181,11 +148,11 @@ def test_a_delete_does_not_touch_queues_of_similar_names(spool: Spool, root: Pat
     assert sorted({queue for queue, _ in visible(root)}) == sorted(set(names) - {"a"})
 
 
-def test_a_queue_made_by_hand_during_its_deletion_keeps_what_it_got(
+def test_a_queue_that_a_shell_creates_during_its_deletion_keeps_its_messages(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The deletion is held up between its rename and its next listing; a shell user makes the queue
-    # anew, who asks no lock, and someone uses it.
+    # Between the rename of the deletion and its next listing, a shell creates the queue without a
+    # lock, and a message is put.
     old = spool.queue("jobs", create=True)
     old.put(b"old", id="old")
     await_a_later_ctime(root / "queues" / "jobs" / "old")
@@ -203,7 +170,7 @@ def test_a_queue_made_by_hand_during_its_deletion_keeps_what_it_got(
     assert visible(root) == [("jobs", "new")]
 
 
-def test_reap_unlinks_files_and_whole_queues(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_a_reaper_unlinks_files_and_whole_queues(spool: Spool, jobs: Queue, root: Path) -> None:
     jobs.put_many([b"x"] * 10)
     spool.deliver()
     removed = jobs.put(b"y")
@@ -214,7 +181,7 @@ def test_reap_unlinks_files_and_whole_queues(spool: Spool, jobs: Queue, root: Pa
     assert list((root / "remove").iterdir()) == []
 
 
-def test_reap_does_not_follow_a_symbolic_link(spool: Spool, root: Path, tmp_path: Path) -> None:
+def test_a_reaper_does_not_follow_symbolic_links(spool: Spool, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"x")
@@ -224,7 +191,7 @@ def test_reap_does_not_follow_a_symbolic_link(spool: Spool, root: Path, tmp_path
     assert list((root / "remove").iterdir()) == []
 
 
-def test_reap_stops_when_asked(spool: Spool, jobs: Queue) -> None:
+def test_a_reaper_can_be_stopped(spool: Spool, jobs: Queue) -> None:
     jobs.put_many([b"x"] * 25)
     jobs.purge()
     assert reap(spool.tree, stop=lambda: True, step=10) < 25
@@ -232,7 +199,7 @@ def test_reap_stops_when_asked(spool: Spool, jobs: Queue) -> None:
     assert reap(spool.tree) == 0
 
 
-def test_reap_takes_folders_that_are_nested_deeper_than_a_path_can_be(
+def test_a_reaper_removes_folders_nested_deeper_than_a_path_can_be(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     nest(root / "remove", 3000)
@@ -244,16 +211,8 @@ def test_reap_takes_folders_that_are_nested_deeper_than_a_path_can_be(
     assert os.listdir(root / "remove") == []
 
 
-def test_a_message_removed_while_it_is_held_is_gone_for_its_holder(jobs: Queue) -> None:
-    message_id = jobs.put(b"x")
-    jobs.claim()
-    jobs.remove(message_id)
-    assert jobs.find(message_id) is None
-    assert jobs.peek(state="delay") == []
-
-
 class Restless:
-    """A message that others claim and give back whenever someone is about to remove it."""
+    """A message that others claim or release just before each try to remove it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self.left = times
@@ -271,7 +230,7 @@ class Restless:
         monkeypatch.setattr(Tree, "move", moving)
 
 
-def test_a_message_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
+def test_a_message_that_moves_before_each_try_is_removed(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"x", id="x")
@@ -282,7 +241,7 @@ def test_a_message_that_is_never_where_it_is_looked_for_is_removed_all_the_same(
     assert visible(root) == []
 
 
-def test_one_that_always_escapes_is_not_told_to_be_gone(
+def test_a_message_that_always_escapes_is_not_reported_as_missing(
     spool: Spool, jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.put(b"x", id="x")
@@ -293,10 +252,9 @@ def test_one_that_always_escapes_is_not_told_to_be_gone(
     assert visible(root) == [("jobs", "x")]
 
 
-def test_one_that_is_meant_is_removed_though_each_look_comes_too_late(
+def test_a_known_message_that_moves_before_each_try_is_removed(
     jobs: Queue, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others claim and release it meanwhile, so that it is never where it is looked for."""
     real = remove_known.pin
     held: list[Message] = []
     jobs.put(b"x", id="x")
@@ -325,7 +283,7 @@ def test_one_that_is_meant_is_removed_though_each_look_comes_too_late(
 
 
 @pytest.mark.parametrize("only_ready", [False, True])
-def test_a_message_that_cannot_be_removed_keeps_no_other(
+def test_a_message_that_cannot_be_removed_holds_up_no_other(
     spool: Spool, jobs: Queue, only_ready: bool
 ) -> None:
     ids = jobs.put_many([b"1", b"2", b"3"])

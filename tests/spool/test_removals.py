@@ -1,4 +1,4 @@
-"""A worker's removals go in groups: a lone one at once, and what comes meanwhile together."""
+"""Removals of a worker: a single one is sent at once, and those that wait are sent together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsmq.spool.worker.removals import Removals
 
 
 class Queue:
-    """Removes when it is told to."""
+    """A queue whose removals end when the test answers them."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -26,7 +26,7 @@ class Queue:
             raise error
 
 
-async def test_what_comes_while_a_removal_is_under_way_goes_together() -> None:
+async def test_removals_that_wait_for_one_are_sent_together() -> None:
     queue = Queue()
     removals = Removals(queue.remove)
     first = asyncio.create_task(removals.remove("a"))
@@ -42,7 +42,7 @@ async def test_what_comes_while_a_removal_is_under_way_goes_together() -> None:
     assert queue.groups == [["a"], ["b", "c", "d"]]
 
 
-async def test_those_of_one_turn_go_together_and_the_next_at_once() -> None:
+async def test_removals_of_one_turn_are_sent_together() -> None:
     queue = Queue()
     removals = Removals(queue.remove)
     for _ in range(3):
@@ -52,7 +52,7 @@ async def test_those_of_one_turn_go_together_and_the_next_at_once() -> None:
     assert queue.groups == [["a", "b"], ["c"]]
 
 
-async def test_a_group_that_fails_tells_each_of_it_and_nobody_else() -> None:
+async def test_the_error_of_a_group_reaches_only_its_members() -> None:
     queue = Queue()
     removals = Removals(queue.remove)
     queue.answers.put_nowait(Unavailable("the disk is full"))
@@ -62,7 +62,7 @@ async def test_a_group_that_fails_tells_each_of_it_and_nobody_else() -> None:
     await removals.remove("c")
 
 
-async def test_who_gives_up_ends_no_removal_of_others() -> None:
+async def test_a_cancelled_removal_does_not_cancel_others() -> None:
     queue = Queue()
     removals = Removals(queue.remove)
     impatient, patient = (asyncio.create_task(removals.remove(name)) for name in "ab")
@@ -75,7 +75,7 @@ async def test_who_gives_up_ends_no_removal_of_others() -> None:
     assert queue.groups == [["a", "b"]]
 
 
-async def test_a_close_gives_up_what_is_not_answered() -> None:
+async def test_a_close_cancels_unanswered_removals() -> None:
     queue = Queue()
     removals = Removals(queue.remove)
     waiting = [asyncio.create_task(removals.remove("a"))]

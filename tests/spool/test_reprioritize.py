@@ -1,4 +1,4 @@
-"""Another priority is another name: the message keeps its body, its count and its age."""
+"""A new priority renames a message, which keeps its body, its count and its age."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock, tree_of
 
 
-def test_it_is_claimed_in_its_new_place(spool: Spool, jobs: Queue) -> None:
+def test_a_message_is_claimed_by_its_new_priority(spool: Spool, jobs: Queue) -> None:
     first, second = jobs.put_many([b"first", NewMessage(b"second", content_type="a/b", ttl=60)])
     jobs.claim(2)[0].release()
     jobs.release(second)
@@ -41,7 +41,7 @@ def test_it_is_claimed_in_its_new_place(spool: Spool, jobs: Queue) -> None:
     assert jobs.set_priority(last, 0) == first
 
 
-def test_one_that_is_still_new_is_delivered_first(jobs: Queue, root: Path) -> None:
+def test_a_new_message_is_delivered_first(jobs: Queue, root: Path) -> None:
     message_id = jobs.put(b"x", priority=3)
     new_id = jobs.set_priority(message_id, 4)
     assert tree_of(root)["queues/jobs"] == [new_id]
@@ -57,7 +57,7 @@ def test_errors(spool: Spool, jobs: Queue) -> None:
     with pytest.raises(DuplicateMessage):
         jobs.set_priority(f"p05.{own}", 0)
     headed = jobs.put(b"c", id=own, priority=6, content_type="a/b")
-    with pytest.raises(DuplicateMessage):  # as a put of this id would
+    with pytest.raises(DuplicateMessage):
         jobs.set_priority(headed, 5)
     Path(spool.tree.root, "queues/jobs/by hand").touch()
     with pytest.raises(InvalidValue, match="a file name that carries none"):
@@ -84,19 +84,19 @@ def test_errors(spool: Spool, jobs: Queue) -> None:
     assert long.set_priority(message_id, 99)
 
 
-def test_a_kill_loses_and_doubles_nothing(root: Path, clock: Clock) -> None:
+def test_a_kill_neither_loses_nor_duplicates_the_message(root: Path, clock: Clock) -> None:
     own = uuid7()
     for at in range(100):
         tree = root / str(at)
         with Spool(tree, sync="none", clock=clock) as spool:
             spool.queue("jobs", create=True).put(b"x", id=own)
             spool.queue("jobs").claim()[0].release()
-        told = run_and_die(tree, lambda s: Queue(s, "jobs").set_priority(own, 5), at, clock)
-        if told is None:
+        is_answered = run_and_die(tree, lambda s: Queue(s, "jobs").set_priority(own, 5), at, clock)
+        if is_answered is None:
             break
         with Spool(tree, sync="none", clock=clock) as spool:
             [message] = Queue(spool, "jobs").claim(9)
-            assert message.id == f"p05.{own}" or (message.id == own and not told)
+            assert message.id == f"p05.{own}" or (message.id == own and not is_answered)
             assert message.body == b"x"
     assert at > 3
     assert not [name for name in os.listdir(root / str(at) / "new") if name[0] != "."]

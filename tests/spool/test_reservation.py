@@ -1,4 +1,4 @@
-"""Reservations: many ids behind one lock, for as long as their holder lives."""
+"""Reservations: one lock holds many ids as long as its holder lives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names(root: Path) -> list[str]:
     return tree_of(root)["new"]
 
 
-def test_ids_of_one_holder_need_one_descriptor(
+def test_the_ids_of_one_holder_use_one_descriptor(
     spool: Spool, root: Path, held: Reservations
 ) -> None:
     before = open_files()
@@ -57,7 +57,7 @@ def test_ids_of_one_holder_need_one_descriptor(
     assert (names(root), open_files()) == ([], before)
 
 
-def test_more_ids_than_a_file_may_have_names(root: Path, held: Reservations) -> None:
+def test_more_ids_than_a_file_may_have_links(root: Path, held: Reservations) -> None:
     before = open_files()
     ids = [f"{n}" for n in range(65_100)]  # ext4 allows 65,000
     assert all(held.take("jobs", one) for one in ids)
@@ -67,7 +67,7 @@ def test_more_ids_than_a_file_may_have_names(root: Path, held: Reservations) -> 
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
-def test_where_there_are_no_links_each_id_has_a_file(
+def test_each_id_has_a_file_where_links_do_not_work(
     spool: Spool, root: Path, held: Reservations, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -81,7 +81,7 @@ def test_where_there_are_no_links_each_id_has_a_file(
     assert (names(root), open_files()) == ([], before)
 
 
-def test_what_a_killed_holder_left_keeps_no_one_out(
+def test_ids_of_a_killed_holder_can_be_reserved(
     spool: Spool, root: Path, held: Reservations
 ) -> None:
     reading, writing = os.pipe()
@@ -106,16 +106,16 @@ def test_what_a_killed_holder_left_keeps_no_one_out(
 
 
 @pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["python", "C"])
-def test_a_lock_ends_with_its_holder_and_not_with_the_children_of_that(
+def test_a_freed_lock_is_not_kept_by_forked_children(
     spool: Spool, held: Reservations, fork: Callable[[], int]
 ) -> None:
-    """Those that C code makes tell Python nothing, and have copies of all that is open."""
+    """Children have copies of all descriptors; Python does not notice a fork by C code."""
     assert held.take("jobs", "a")
     single = reserve(spool.tree, "jobs", "b")
     assert single is not None
     with forked(fork):
         held.free("jobs", "a")
-        single.unlock()  # and leaves the name
+        single.unlock()  # the name stays
         other = Reservations(spool.tree)
         assert other.take("jobs", "a")
         assert other.take("jobs", "b")
@@ -145,7 +145,7 @@ def test_children_of_a_killed_holder_keep_no_lock(root: Path, held: Reservations
         os.close(writing)
 
 
-def test_a_child_ends_no_lock_of_its_parent(spool: Spool, root: Path) -> None:
+def test_a_child_does_not_free_a_lock_of_its_parent(spool: Spool, root: Path) -> None:
     single = reserve(spool.tree, "jobs", "a")
     assert single is not None
     child = os.fork()
@@ -158,7 +158,7 @@ def test_a_child_ends_no_lock_of_its_parent(spool: Spool, root: Path) -> None:
     single.free()
 
 
-def test_a_name_that_cannot_be_removed_keeps_no_one_out(
+def test_ids_are_free_although_a_name_cannot_be_removed(
     spool: Spool, held: Reservations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert all(held.take("jobs", one) for one in "abc")
@@ -178,9 +178,7 @@ def test_a_name_that_cannot_be_removed_keeps_no_one_out(
     other.free("jobs", "abc")
 
 
-def test_a_lock_that_someone_removed_is_made_anew(
-    spool: Spool, root: Path, held: Reservations
-) -> None:
+def test_a_removed_lock_is_created_again(spool: Spool, root: Path, held: Reservations) -> None:
     assert held.take("jobs", "a")
     (root / "new" / ".jobs:a:own").unlink()
     assert held.take("jobs", "b")
@@ -189,7 +187,7 @@ def test_a_lock_that_someone_removed_is_made_anew(
     assert names(root) == []
 
 
-def test_a_batch_of_own_ids_is_all_or_none(spool: Spool, jobs: Queue, root: Path) -> None:
+def test_a_batch_of_own_ids_is_atomic(spool: Spool, jobs: Queue, root: Path) -> None:
     def batch(*ids: str) -> list[NewMessage]:
         return [NewMessage(b"x", id=one) for one in ids]
 
@@ -204,7 +202,7 @@ def test_a_batch_of_own_ids_is_all_or_none(spool: Spool, jobs: Queue, root: Path
     assert names(root) == []
 
 
-def test_of_batches_that_have_ids_in_common_one_gets_each(root: Path) -> None:
+def test_each_id_of_racing_batches_is_stored_once(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_queue("jobs")
     won = race(racing.put_own_batches, root, 3, 12, 10)
@@ -215,7 +213,7 @@ def test_of_batches_that_have_ids_in_common_one_gets_each(root: Path) -> None:
 
 
 def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The folders that are listed from now on."""
+    """The folders that are listed after this call."""
     listed: list[str] = []
     names = Tree.names
 
@@ -227,7 +225,7 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return listed
 
 
-def test_what_a_killed_put_has_written_is_the_message(
+def test_a_retry_shows_the_complete_message_of_a_killed_put(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     leave(root, NewMessage(b"first", id="one"))
@@ -237,7 +235,7 @@ def test_what_a_killed_put_has_written_is_the_message(
     assert [m.body for m in jobs.claim()] == [b"first"]
 
 
-def test_what_a_killed_put_has_not_written_whole_is_not(
+def test_a_retry_replaces_the_incomplete_message_of_a_killed_put(
     spool: Spool, jobs: Queue, root: Path
 ) -> None:
     leave(root, NewMessage(b"first", id="one"))
@@ -248,7 +246,7 @@ def test_what_a_killed_put_has_not_written_whole_is_not(
     assert [m.body for m in jobs.claim()] == [b"second"]
 
 
-def test_a_killed_batch_is_finished_with_one_listing_and_a_usual_put_needs_none(
+def test_the_retries_of_a_killed_batch_need_one_listing(
     jobs: Queue, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(root, *(NewMessage(b"first", id=f"{n}") for n in range(20)))
@@ -262,7 +260,7 @@ def test_a_killed_batch_is_finished_with_one_listing_and_a_usual_put_needs_none(
     assert [name for name in names(root) if name[0] == "."] == []
 
 
-def test_a_mover_finishes_what_a_killed_put_has_left_before_it_frees_the_id(
+def test_a_mover_shows_the_complete_message_of_a_killed_put(
     spool: Spool, jobs: Queue, root: Path, clock: Clock
 ) -> None:
     leave(root, NewMessage(b"first", id="one"), NewMessage(b"torn", id="two"))
@@ -272,7 +270,7 @@ def test_a_mover_finishes_what_a_killed_put_has_left_before_it_frees_the_id(
     assert names(root) == ["jobs:one"]
 
 
-def test_a_mover_leaves_what_cannot_be_finished_and_the_reservation_with_it(
+def test_a_mover_keeps_the_reservation_of_a_message_that_it_cannot_show(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(root, NewMessage(b"first", id="one"), NewMessage(b"first", id="two"))
@@ -296,7 +294,7 @@ def test_a_mover_leaves_what_cannot_be_finished_and_the_reservation_with_it(
 
 
 @pytest.mark.parametrize("age", [0.0, 3600.0])
-def test_a_mover_leaves_a_put_that_holds_its_id_alone(
+def test_a_mover_ignores_a_put_that_holds_its_id(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, age: float
 ) -> None:
     prepared = prepare.put(spool.context, "jobs", [NewMessage(b"slow", id="one")])
@@ -310,10 +308,10 @@ def test_a_mover_leaves_a_put_that_holds_its_id_alone(
 
 @pytest.mark.parametrize("state", [State.NEW, State.READY, State.DELAY])
 @pytest.mark.parametrize("attributes", [{"attempt": "2"}, {}])
-def test_what_lost_its_reservation_is_dropped_where_its_id_stands(
+def test_an_unfinished_message_without_a_reservation_is_dropped_when_its_id_is_taken(
     spool: Spool, jobs: Queue, root: Path, state: State, attributes: dict[str, str], clock: Clock
 ) -> None:
-    """As a power cut may leave it: the file is there, and the other name is not."""
+    """A power cut may leave the file without its reservation."""
     own = uuid7()
     leave(root, NewMessage(b"first", id=own, attributes={"attempt": "1"}))
     (root / "new" / f".jobs:{own}:own").unlink()
@@ -321,15 +319,14 @@ def test_what_lost_its_reservation_is_dropped_where_its_id_stands(
     if state is State.NEW:
         os.rename(root / "queues" / "jobs" / message_id, root / "new" / f"jobs:{message_id}")
     if state is State.DELAY:
-        assert [m.body for m in spool.complete(prepare.claim(spool.context, "jobs", 1, 60.0))] == [
-            b"second"
-        ]
+        claimed = spool.complete(prepare.claim(spool.context, "jobs", 1, 60.0))
+        assert [m.body for m in claimed] == [b"second"]
     recover(spool.tree, clock(), at_start=True)
     assert visible(root) == [("jobs", message_id)]
     assert [name for name in names(root) if name[0] == "."] == []
 
 
-def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
+def test_a_file_that_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
     jobs: Queue, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = jobs.spool
@@ -354,7 +351,7 @@ def test_what_an_abandoned_put_cannot_remove_is_not_stored_beside_its_retry(
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_where_there_are_no_locks_messages_come_back_and_no_id_is_taken(
+def test_without_locks_messages_are_recovered_and_own_ids_refused(
     spool: Spool, jobs: Queue, root: Path, clock: Clock, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(root, NewMessage(b"whole"))

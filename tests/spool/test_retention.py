@@ -1,4 +1,4 @@
-"""Retention of messages whose ids tell an earlier moment: it counts from their arrival."""
+"""Retention counts from the arrival of a message, even if its id has an earlier time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kept_for_an_hour(spool: Spool) -> Queue:
 
 
 def expires_an_hour_later(queue: Queue, clock: Clock, body: bytes) -> None:
-    """It is handed out almost until then, also after its claim ended; and not afterwards."""
+    """The message can be claimed for almost an hour, also after a claim ended, and not longer."""
     spool = queue.spool
     spool.deliver()
     for seconds in (HOUR_S / 2, HOUR_S / 2 - 31):
@@ -37,7 +37,7 @@ def expires_an_hour_later(queue: Queue, clock: Clock, body: bytes) -> None:
     assert queue.counts().total == 0
 
 
-def test_a_message_under_an_old_id_of_its_own(kept_for_an_hour: Queue, clock: Clock) -> None:
+def test_a_message_with_an_old_own_id(kept_for_an_hour: Queue, clock: Clock) -> None:
     old = derived_uuid7(int((clock() - LATE_S) * 1e9), b"x")
     assert kept_for_an_hour.put(b"x", id=old).startswith(old)
     with pytest.raises(DuplicateMessage):
@@ -48,7 +48,7 @@ def test_a_message_under_an_old_id_of_its_own(kept_for_an_hour: Queue, clock: Cl
     expires_an_hour_later(kept_for_an_hour, clock, b"x")
 
 
-def test_one_that_is_delayed_is_there_when_its_delay_ends(
+def test_a_delayed_message_with_an_old_own_id_is_claimed_after_its_delay(
     kept_for_an_hour: Queue, clock: Clock
 ) -> None:
     old = derived_uuid7(int((clock() - LATE_S) * 1e9), b"x")
@@ -59,7 +59,7 @@ def test_one_that_is_delayed_is_there_when_its_delay_ends(
     assert [m.body for m in kept_for_an_hour.claim()] == [b"x"]
 
 
-def test_one_under_an_old_id_expires_when_it_has_been_there_so_long(
+def test_another_process_expires_a_message_with_an_old_own_id(
     root: Path, kept_for_an_hour: Queue, clock: Clock
 ) -> None:
     kept_for_an_hour.put(b"x", id=derived_uuid7(int((clock() - LATE_S) * 1e9), b"x"))
@@ -70,12 +70,12 @@ def test_one_under_an_old_id_expires_when_it_has_been_there_so_long(
         assert other.queue("kept").claim() == []
 
 
-def test_a_schedule_that_catches_up(root: Path, kept_for_an_hour: Queue, clock: Clock) -> None:
+def test_a_message_of_a_late_schedule(root: Path, kept_for_an_hour: Queue, clock: Clock) -> None:
     spool = kept_for_an_hour.spool
     clock.now -= clock.now % 86_400
     spool.schedule("daily").define("0 3 * * *", "kept", b"report", catch_up="last")
     clock.advance(3 * HOUR_S + LATE_S)
-    with Spool(root, sync="none", clock=clock) as other:  # two hosts make one message
+    with Spool(root, sync="none", clock=clock) as other:  # two hosts put one message
         for host in (spool, other):
             host.run_schedules()
             clock.advance(1)

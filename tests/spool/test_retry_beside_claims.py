@@ -1,4 +1,4 @@
-"""A retry of a put with its own id, whose message goes to and fro between the looks for it."""
+"""A retry of a put with an own id while its message is claimed and released."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES = {path: path for path in ("queues/jobs/order-1", "delay/jobs:order-1")}
 
 
 def later(root: Path, than: Path) -> None:
-    """Wait until what is changed from now on has a later time: times come from a slow clock."""
+    """Wait until changes get a later time; file times come from a slow clock."""
     beside = root / "beside"
     beside.touch()
     while beside.stat().st_mtime_ns <= than.stat().st_mtime_ns:
@@ -23,9 +23,7 @@ def later(root: Path, than: Path) -> None:
 
 
 @pytest.mark.parametrize("flips", range(1, 16))
-def test_it_stores_nothing_however_often_the_message_is_released_and_claimed(
-    tmp_path: Path, flips: int
-) -> None:
+def test_a_retry_stores_nothing_however_often_the_message_moves(tmp_path: Path, flips: int) -> None:
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
         jobs = other.queue("jobs", create=True)
@@ -35,7 +33,7 @@ def test_it_stores_nothing_however_often_the_message_is_released_and_claimed(
         left, is_inside = flips, False
 
         def evade(name: str, arguments: tuple[object, ...]) -> None:
-            """Before each look where it is, let it go to the other place."""
+            """Move the message before each look at its place."""
             nonlocal left, is_inside
             at = PLACES.get(str(arguments[0])) if name == "stat" else None
             if is_inside or at is None or not left:

@@ -1,4 +1,4 @@
-"""The order in which ids come out of runs, whatever came and went meanwhile."""
+"""The order and the size of the runs of the ready index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-def test_what_is_present_comes_in_order(steps: list[tuple[str, object]]) -> None:
+def test_present_ids_are_popped_in_order(steps: list[tuple[str, object]]) -> None:
     runs, present = Runs(), set[str]()
     with mock.patch.object(runs_module, "_MOST_ARRIVED", 4):
         for step, of in steps:
@@ -58,7 +58,7 @@ def test_what_is_present_comes_in_order(steps: list[tuple[str, object]]) -> None
     assert len(runs) == 0
 
 
-def test_what_others_have_claimed_keeps_no_place() -> None:
+def test_ids_that_others_claimed_take_no_room() -> None:
     index = ReadyIndex(WHOLE)
     index.load(f"{number:07}" for number in range(50_000))
     for number in range(50_000, 150_000):
@@ -69,7 +69,7 @@ def test_what_others_have_claimed_keeps_no_place() -> None:
     assert index.pop_some(3) == ["0100000", "0100001", "0100002"]
 
 
-def test_what_comes_and_goes_again_and_again_has_few_places() -> None:
+def test_ids_that_are_added_and_discarded_often_take_little_room() -> None:
     index = ReadyIndex(WHOLE)
     index.load(f"{number:05}" for number in range(12_000))
     for _ in range(20):
@@ -80,7 +80,7 @@ def test_what_comes_and_goes_again_and_again_has_few_places() -> None:
     assert index.pop_some(12_001) == [f"{number:05}" for number in range(12_000)]
 
 
-def test_a_look_drops_what_is_gone_in_front() -> None:
+def test_reading_the_first_drops_discarded_ids() -> None:
     index = ReadyIndex(WHOLE)
     index.load(f"{number:05}" for number in range(900))
     for number in range(400):
@@ -89,7 +89,7 @@ def test_a_look_drops_what_is_gone_in_front() -> None:
     assert len(index._own) == 500
 
 
-def test_what_was_tried_beside_a_listing_has_a_place_in_its_result() -> None:
+def test_a_failed_id_is_in_the_result_of_a_concurrent_listing() -> None:
     before = ReadyIndex(WHOLE)
     before.load(["a", "b"])
     assert before.pop() == "a"

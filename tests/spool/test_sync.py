@@ -1,4 +1,4 @@
-"""Group commit: shared syncs, the order of syncs, and what a failing one leaves."""
+"""Group commit: shared syncs, their order, and their failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spool.helpers import tree_of, visible
 
 
 class FailingSyncer(Syncer):
-    """A disk that refuses as often as it is told to."""
+    """A syncer whose next ``failures`` syncs fail."""
 
     failures = 0
 
@@ -76,7 +76,7 @@ def test_waiting_puts_share_a_sync(root: Path, mode: SyncMode) -> None:
         jobs = spool.queue("jobs", create=True)
         with ThreadPoolExecutor(16) as threads:
             puts = [threads.submit(jobs.put, b"%d" % n) for n in range(16)]
-            # The first leads and has closed its group; all others wait in the next one.
+            # The first one leads its own group; all others wait in the next one.
             eventually(lambda: len(syncer._open.changes) == 15)
             syncer.gate.set()
             ids = [put.result() for put in puts]
@@ -92,18 +92,12 @@ def test_a_lone_put_waits_for_one_sync(root: Path) -> None:
         assert spool.syncer.syncs == before + 1
 
 
-def test_a_batch_shares_one_sync(root: Path) -> None:
-    with Spool(root) as spool:
-        spool.queue("jobs", create=True).put_many([b"x"] * 200)
-        assert spool.syncer.syncs == 1
-
-
 def test_an_unknown_mode_is_refused(root: Path) -> None:
     with pytest.raises(InvalidValue, match="fsync"):
         Spool(root, sync="sometimes")  # type: ignore[arg-type]
 
 
-def test_a_failed_sync_is_unavailable_and_leaves_nothing(failing: Spool, root: Path) -> None:
+def test_a_put_whose_sync_failed_leaves_nothing(failing: Spool, root: Path) -> None:
     jobs = Queue(failing, "jobs")
     fail(failing, 1)
     with pytest.raises(Unavailable, match="EIO") as refused:
@@ -135,10 +129,10 @@ def test_a_failed_sync_fails_its_whole_group_and_no_other(failing: Spool, root: 
     failing.close()
 
 
-def test_whoever_has_written_to_a_file_whose_sync_failed_is_told(
+def test_all_writers_of_a_file_whose_sync_failed_get_an_error(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Several put into one file that none of them keeps open. The disk tells the first who asks.
+    # They do not keep the file open, and the disk reports the error only to the first sync.
     (root / "config").mkdir(parents=True)
     with Spool(root, sync="fsync") as spool:
         (root / "config" / "common").write_bytes(b"x")
@@ -158,7 +152,7 @@ def test_whoever_has_written_to_a_file_whose_sync_failed_is_told(
         spool.syncer.sync(Dirty(written=["config/common"]))  # written again since
 
 
-def test_a_claim_that_cannot_be_synced_gives_its_messages_back(failing: Spool) -> None:
+def test_a_claim_whose_sync_failed_releases_its_messages(failing: Spool) -> None:
     jobs = Queue(failing, "jobs")
     jobs.put(b"x")
     failing.deliver()
@@ -203,7 +197,7 @@ def test_no_verb_leaks_a_descriptor(root: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_syncing_a_folder_that_is_gone_is_no_fault(root: Path) -> None:
+def test_a_missing_folder_is_not_an_error_of_a_sync(root: Path) -> None:
     tree = Tree(root)
     syncer = Syncer(tree, "fsync")
     syncer.sync(Dirty(folders={"queues/gone", "new"}))
@@ -211,10 +205,10 @@ def test_syncing_a_folder_that_is_gone_is_no_fault(root: Path) -> None:
     tree.close()
 
 
-def test_who_shares_a_sync_that_a_signal_ended_is_not_told_that_it_is_durable(
+def test_a_sync_that_a_signal_ended_fails_for_the_whole_group(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The handler's exception comes out in the thread that syncs, and not in the others."""
+    """The exception of the handler is raised only in the thread that syncs."""
     tree = Tree(root)
     syncer = Syncer(tree, "fsync")
     group = Group()
@@ -255,7 +249,7 @@ def test_the_order_of_writes_syncs_and_renames(root: Path, tmp_path: Path, mode:
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
     steps = [step for line in log.read_text().splitlines() if (step := _step(line, root))]
     sync = ["syncfs ."] if mode == "syncfs" else None
-    # Folders are synced side by side, in any order; files are not folders, and come before them.
+    # Folders are synced concurrently, in any order, after the files.
     assert _folders_sorted(steps) == [
         "write new/.jobs:one:dba80bb2",
         *(sync or ["fsync new/.jobs:one:dba80bb2", "fsync new"]),
@@ -276,7 +270,7 @@ def _folders_sorted(steps: list[str]) -> list[str]:
 
 
 def _step(line: str, root: Path) -> str | None:
-    """One line of strace as ``call path…``, with paths relative to the root; None for others."""
+    """A line of strace as ``call path…``, with paths relative to the root."""
     if match := re.search(r"(write|fsync|syncfs)\(\d+<([^>]*)>", line):
         path = Path(match[2])
         if path != root and root not in path.parents:
