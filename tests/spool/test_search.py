@@ -1,4 +1,4 @@
-"""A search shows the messages that are wanted, within a time, and says where it stopped."""
+"""A search finds matching messages within a time budget, and can be continued."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsmq.spool.views.wanted import Wanted
 
 @pytest.fixture
 def jobs(spool: Spool) -> Queue:
-    """Six ready messages: three red ones, of which one has a larger size, and three others."""
+    """Six ready messages: three red ones, one of them with a size, and three others."""
     jobs = spool.queue("jobs", create=True)
     jobs.put_many(
         [
@@ -37,11 +37,8 @@ def bodies(jobs: Queue, **given: object) -> list[bytes]:
 
 
 def test_attributes_are_compared_as_filters_do(jobs: Queue) -> None:
-    assert [b[:8] for b in bodies(jobs, attributes={"COLOR": "red"})] == [
-        b"one",
-        b"four two",
-        b"twotwotw",
-    ]
+    found = [body[:8] for body in bodies(jobs, attributes={"COLOR": "red"})]
+    assert found == [b"one", b"four two", b"twotwotw"]
     assert bodies(jobs, attributes={"color": "red", "size": "L"}) == [b"one"]
     assert bodies(jobs, attributes={"color": "Red"}) == []
 
@@ -55,39 +52,39 @@ def test_a_part_of_the_body_is_found_compressed_or_not(spool: Spool, jobs: Queue
     assert bodies(jobs, contains="two", attributes={"color": "green"}) == [b"two two"]
 
 
-def test_those_that_are_old(spool: Spool) -> None:
+def test_old_messages_are_found(spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     folder = spool.tree.root / "queues" / "jobs"
     now = spool.context.clock()
     old = new_id(own=derived_uuid7(int((now - 100) * 1e9), b""))
     (folder / old).write_bytes(b"old")
-    (folder / "plain").write_bytes(b"whoever knows")
+    (folder / "plain").write_bytes(b"unknown age")
     jobs.put(b"young")
     spool.deliver()
     assert bodies(jobs, older_than=60) == [b"old"]
     assert bodies(jobs, older_than=200) == []
 
 
-def test_it_goes_on_where_it_has_stopped(jobs: Queue) -> None:
+def test_a_search_continues_where_it_stopped(jobs: Queue) -> None:
     seen, after, calls = [], "", 0
     while calls == 0 or after:
         found = jobs.search(contains="two", after=after, budget=0)
         seen += [message.body for message in found.messages]
         after, calls = found.next or "", calls + 1
-    assert calls == 7  # each looks at one message, and the last at none
+    assert calls == 7  # each looks at one message, the last at none
     assert len(seen) == 4
     page = jobs.search(1, contains="two")
     assert page.next == page.messages[0].id
     assert jobs.search(9, contains="two", after=page.next).messages[0].id > page.next
 
 
-def test_states_are_searched_alike(jobs: Queue) -> None:
+def test_messages_in_flight_and_delayed_are_searched(jobs: Queue) -> None:
     jobs.claim(1)
     assert bodies(jobs, state="in_flight", contains="one") == [b"one"]
     assert bodies(jobs, state="delayed", contains="one") == []
 
 
-def test_what_cannot_be_wanted_is_refused(jobs: Queue) -> None:
+def test_invalid_conditions_are_refused(jobs: Queue) -> None:
     for wrong in ({"contains": ""}, {"contains": "x" * 1025}, {"attributes": {"a b": "c"}}):
         with pytest.raises(InvalidValue):
             jobs.search(**wrong)  # type: ignore[arg-type]
@@ -109,7 +106,7 @@ class Room:
         self.taken -= size
 
 
-def test_messages_that_are_not_wanted_take_no_memory(spool: Spool) -> None:
+def test_messages_that_do_not_match_take_no_memory(spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     jobs.put_many([b"x" * 9000 for _ in range(20)] + [b"y" * 9000])
     spool.deliver()

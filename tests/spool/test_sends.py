@@ -1,4 +1,4 @@
-"""Groups of sends into fifo queues: what one that ends early leaves, and what becomes of it."""
+"""Groups of sends into fifo queues, and sends that fail or die."""
 
 from __future__ import annotations
 
@@ -22,22 +22,18 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.limits import sequencer
 from tests.harness.suite import eventually
 from tests.spool.crashing import MUTATING, begin_sends
+from tests.spool.helpers import Clock
+from tests.spool.running import waiting
 from tests.spool.test_other_users import as_its_user, shared  # noqa: F401
 
 QUEUE = "orders"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    clock = Clock()
+    clock.now = 1_790_000_000.0
+    return clock
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def queue(spool: Spool) -> Queue:
 
 
 def drained(queue: Queue) -> list[str]:
-    """What can be claimed, one behind the other."""
+    """Claim and acknowledge messages one by one."""
     found = []
     while claimed := queue.claim():
         found.append(claimed[0].body.decode())
@@ -62,7 +58,7 @@ def drained(queue: Queue) -> list[str]:
 
 
 def failing(call: Callable[..., Any], path: str) -> Callable[..., Any]:
-    """The call of a tree that says EIO about paths that contain this."""
+    """A call of the tree that fails for paths that contain ``path``."""
 
     def fail(tree: Tree, *paths: str, **named: Any) -> Any:
         if any(path in one for one in paths):
@@ -78,7 +74,7 @@ def refuse(work: object) -> None:
 
 @contextmanager
 def locked(spool: Spool, queue: str = QUEUE) -> Iterator[Lock]:
-    """Someone else sends into a queue, who was stopped in the middle."""
+    """Another process is stopped during a send."""
     held = lock_sends(spool.tree, queue)
     assert held is not None
     try:
@@ -88,14 +84,12 @@ def locked(spool: Spool, queue: str = QUEUE) -> Iterator[Lock]:
 
 
 def die_sending(spool: Spool, *messages: NewMessage) -> None:
-    """Let another process write messages, and die before its sync."""
+    """Write messages in a process that dies before its sync."""
     child = os.fork()
     if not child:
-        with Spool(
-            spool.tree.root, sync="none", delivers=False, clock=spool.context.clock
-        ) as dying:
-            begin_sends(dying, QUEUE, *messages)
-            os._exit(0)
+        dying = Spool(spool.tree.root, sync="none", delivers=False, clock=spool.context.clock)
+        begin_sends(dying, QUEUE, *messages)
+        os._exit(0)
     os.waitpid(child, 0)
 
 
@@ -109,15 +103,10 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def waiting(spool: Spool, number: int) -> Callable[[], bool]:
-    """Whether so many puts wait for their group."""
-    return lambda: sum(len(some) for _, some in spool.context.sequencer._waiting.values()) == number
-
-
 # -- failures ------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_put_could_not_take_back_comes_before_later_puts(
+def test_a_failed_put_that_could_not_be_undone_comes_before_later_puts(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.put("1", group="g")
@@ -130,7 +119,7 @@ def test_what_a_failed_put_could_not_take_back_comes_before_later_puts(
     assert drained(queue) == ["1", "2", "3"]
 
 
-def test_a_failed_put_is_taken_back(
+def test_a_failed_put_is_undone(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -145,7 +134,7 @@ def test_a_failed_put_is_taken_back(
 
 
 def failing_second() -> Callable[..., bool]:
-    """A rename of which the second fails."""
+    """A rename that fails the second time."""
     real, shown = Tree.rename, list[str]()
 
     def rename(tree: Tree, source: str, target: str, **named: Any) -> bool:
@@ -157,7 +146,7 @@ def failing_second() -> Callable[..., bool]:
     return rename
 
 
-def test_a_batch_of_which_one_could_not_be_shown_is_shown_by_the_next(
+def test_a_batch_with_a_failed_rename_is_completed_by_a_retry(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = [NewMessage(b"%d" % n, group="ab"[n % 2], dedup_id=str(n)) for n in range(4)]
@@ -166,23 +155,23 @@ def test_a_batch_of_which_one_could_not_be_shown_is_shown_by_the_next(
         patch.setattr(Tree, "rename", rename)
         with pytest.raises(Unavailable):
             queue.put_many(batch)
-    [first] = os.listdir(spool.tree.root / "queues" / QUEUE)  # nothing behind the one that failed
+    [first] = os.listdir(spool.tree.root / "queues" / QUEUE)  # none after the failed rename
     ids = queue.put_many([*batch, NewMessage(b"4", group="b")])
     assert ids[0] == first
     assert ids == sorted(ids)
     assert drained(queue) == ["0", "1", "2", "3", "4"]
 
 
-def test_one_that_cannot_be_shown_ends_its_group_and_no_put_before_it(
+def test_a_failed_rename_fails_the_later_puts_of_its_group(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, object] = {}
+    results: dict[str, object] = {}
 
     def put(text: str) -> None:
         try:
-            told[text] = queue.put(text, group="g")
+            results[text] = queue.put(text, group="g")
         except Unavailable as error:
-            told[text] = error
+            results[text] = error
 
     with locked(spool):
         threads = []
@@ -194,17 +183,15 @@ def test_one_that_cannot_be_shown_ends_its_group_and_no_put_before_it(
         monkeypatch.setattr(Tree, "rename", rename)
     for thread in threads:
         thread.join()
-    assert isinstance(told["0"], str)
-    assert isinstance(told["1"], Unavailable)
-    assert isinstance(told["2"], Unavailable)
+    assert [type(results[text]) for text in "012"] == [str, Unavailable, Unavailable]
     queue.put("3", group="g")
     assert drained(queue) == ["0", "1", "2", "3"]
 
 
-def test_what_a_power_cut_brings_back_of_a_failed_put_stays_hidden(
+def test_a_failed_put_that_a_power_cut_brings_back_stays_hidden(
     spool: Spool, queue: Queue, clock: Clock
 ) -> None:
-    """Its next try was stored, since nothing was left of it then."""
+    """Its retry was stored, because no file was left then."""
     aside = spool.tree.root / "aside"
     sent = begin_sends(spool, QUEUE, NewMessage(b"failed", group="g", dedup_id="1"))
     [staged] = (spool.tree.root / "new").iterdir()
@@ -219,7 +206,7 @@ def test_what_a_power_cut_brings_back_of_a_failed_put_stays_hidden(
     assert drained(queue) == ["again"]
 
 
-def test_a_line_that_is_lost_changes_no_order(spool: Spool, queue: Queue, clock: Clock) -> None:
+def test_a_lost_file_of_sends_keeps_the_order(spool: Spool, queue: Queue, clock: Clock) -> None:
     queue.put("1", group="g")
     (spool.tree.root / "config" / f".{QUEUE}.sends").unlink()
     clock.now -= 30
@@ -236,7 +223,7 @@ class TimeLimit(Exception):
 
 
 def limited(seconds: float, call: Callable[[], object]) -> None:
-    """Call with a time limit of the caller's, as programs set it with an alarm."""
+    """Call with a time limit that is set with an alarm."""
 
     def stop(*given: object) -> None:
         raise TimeLimit
@@ -250,7 +237,7 @@ def limited(seconds: float, call: Callable[[], object]) -> None:
 
 
 def apart(root: Path, do: Callable[[Spool], object]) -> None:
-    """Do something in the main thread of another process, which must end well."""
+    """Run ``do`` in the main thread of another process, which must succeed."""
     child = os.fork()
     if not child:
         status = 1
@@ -263,7 +250,7 @@ def apart(root: Path, do: Callable[[Spool], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_put_that_a_signal_ends_in_its_sync_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_put_that_a_signal_ends_during_its_sync_blocks_no_other(tmp_path: Path) -> None:
     root = tmp_path / "spool"
     with Spool(root, sync="none") as spool:
         queue = spool.queue(QUEUE)
@@ -278,14 +265,14 @@ def test_a_put_that_a_signal_ends_in_its_sync_is_in_nobodys_way(tmp_path: Path) 
             other.syncer.sync = real  # type: ignore[method-assign]
             there.put("3", group="g")
             assert os.listdir(root / "new") == []
-            queue.put("4", group="g", dedup_id="2")  # by what its parent has opened
+            queue.put("4", group="g", dedup_id="2")  # with the spool of the parent
 
         apart(root, interrupted)
         queue.put("5", group="g")
         assert drained(queue) == ["1", "3", "4", "5"]
 
 
-def test_a_put_that_a_signal_ends_in_its_wait_is_not_sent_later(tmp_path: Path) -> None:
+def test_a_put_that_a_signal_ends_during_its_wait_is_not_sent_later(tmp_path: Path) -> None:
     root = tmp_path / "spool"
     with Spool(root, sync="none") as spool:
         queue = spool.queue(QUEUE)
@@ -300,11 +287,11 @@ def test_a_put_that_a_signal_ends_in_its_wait_is_not_sent_later(tmp_path: Path) 
         assert drained(queue) == ["2"]
 
 
-@pytest.mark.parametrize("is_behind", [False, True])
+@pytest.mark.parametrize("is_after", [False, True])
 def test_a_put_that_is_interrupted_at_any_call_leaves_the_queue_in_order(
-    tmp_path: Path, is_behind: bool
+    tmp_path: Path, is_after: bool
 ) -> None:
-    """It is stored, in its place, or not at all; and its next try once."""
+    """It is stored in its place, or not at all; and its retry is stored once."""
     for at in range(1000):
         root = tmp_path / str(at)
         with Spool(root, sync="none") as spool, Spool(root, sync="none") as other:
@@ -312,7 +299,7 @@ def test_a_put_that_is_interrupted_at_any_call_leaves_the_queue_in_order(
             queue, there = spool.queue(QUEUE), other.queue(QUEUE)
             queue.put("1", group="g")
             batch = [NewMessage(text, group="g", dedup_id=text.decode()) for text in (b"2", b"3")]
-            with raising(at, is_behind) as calls, suppress(TimeLimit):
+            with raising(at, is_after) as calls, suppress(TimeLimit):
                 queue.put_many(batch)
             one, two = (there, queue) if at % 2 else (queue, there)
             one.put("4", group="g")
@@ -328,8 +315,8 @@ def test_a_put_that_is_interrupted_at_any_call_leaves_the_queue_in_order(
 
 
 @contextmanager
-def raising(at: int, is_behind: bool) -> Iterator[list[str]]:
-    """Let the mutating call of a number raise TimeLimit, before it is made or behind it."""
+def raising(at: int, is_after: bool) -> Iterator[list[str]]:
+    """Let the mutating call of this number raise TimeLimit, before or after it is made."""
     calls: list[str] = []
     names = {name: getattr(os, name) for name in MUTATING}
     rename2 = Tree._rename2
@@ -339,7 +326,7 @@ def raising(at: int, is_behind: bool) -> Iterator[list[str]]:
             calls.append(name)
             if len(calls) != at + 1:
                 return call(*arguments, **named)
-            if is_behind:
+            if is_after:
                 made = call(*arguments, **named)
                 if name == "open":
                     os.close(made)
@@ -358,10 +345,10 @@ def raising(at: int, is_behind: bool) -> Iterator[list[str]]:
         Tree._rename2 = rename2  # type: ignore[method-assign]
 
 
-# -- others --------------------------------------------------------------------------------------
+# -- other processes -----------------------------------------------------------------------------
 
 
-def test_one_who_is_stopped_holds_up_his_queue_alone(
+def test_a_stopped_sender_holds_up_only_its_queue(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequencer, "PATIENCE_S", 0.2)
@@ -381,7 +368,7 @@ def test_one_who_is_stopped_holds_up_his_queue_alone(
     assert (drained(other), drained(queue)) == (["1"], ["2"])
 
 
-def test_a_put_waits_for_a_deletion_and_finds_no_queue(spool: Spool, queue: Queue) -> None:
+def test_a_put_that_waited_for_a_deletion_fails(spool: Spool, queue: Queue) -> None:
     errors: list[Exception] = []
 
     def put() -> None:
@@ -401,7 +388,7 @@ def test_a_put_waits_for_a_deletion_and_finds_no_queue(spool: Spool, queue: Queu
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_a_put_of_another_user_has_left_is_passed_over(shared: Path) -> None:  # noqa: F811
+def test_files_of_a_dead_put_of_another_user_are_skipped(shared: Path) -> None:  # noqa: F811
     def setting_up() -> str:
         with Spool(shared, sync="none") as spool:
             spool.create_queue(QUEUE, fifo=True)
@@ -410,13 +397,8 @@ def test_what_a_put_of_another_user_has_left_is_passed_over(shared: Path) -> Non
     def put() -> str:
         with Spool(shared, sync="none") as spool:
             reported: list[str] = []
-            send_lines.Recovery(
-                spool.tree,
-                spool.context.stamps,
-                QUEUE,
-                time.time(),
-                lambda p, _: reported.append(p),
-            ).try_it()
+            stamps, report = spool.context.stamps, lambda path, _: reported.append(path)
+            send_lines.Recovery(spool.tree, stamps, QUEUE, time.time(), report).try_it()
             spool.queue(QUEUE).put("3", group="g")
             return " ".join([str(len(reported)), *drained(spool.queue(QUEUE))])
 
@@ -430,7 +412,7 @@ def test_what_a_put_of_another_user_has_left_is_passed_over(shared: Path) -> Non
 
 @contextmanager
 def unreadable(monkeypatch: pytest.MonkeyPatch, names: Iterable[str]) -> Iterator[None]:
-    """The disk cannot read the bytes of files of these names."""
+    """Files with these names cannot be read."""
     real = os.read
 
     def read(fd: int, count: int) -> bytes:
@@ -447,7 +429,7 @@ def left_by_dead(spool: Spool) -> list[str]:
     return sorted(name for name in os.listdir(spool.tree.root / "new") if name[0] == ".")
 
 
-def test_what_cannot_be_read_of_a_dead_put_keeps_no_other(
+def test_an_unreadable_message_of_a_dead_put_holds_up_no_other(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.put("1", group="g")
@@ -468,10 +450,10 @@ def test_what_cannot_be_read_of_a_dead_put_keeps_no_other(
     assert drained(queue) == ["2"]
 
 
-def test_no_put_comes_before_one_that_cannot_be_read_and_whose_id_is_not_decided(
+def test_a_retry_waits_until_the_message_of_a_dead_put_can_be_read(
     spool: Spool, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be acknowledged, or torn: a retry would be lost, or stored twice."""
+    """It may be complete or torn: a retry now would be lost, or stored twice."""
     die_sending(spool, NewMessage(b"1", group="g", dedup_id="one"))
     with unreadable(monkeypatch, left_by_dead(spool)):
         for _ in range(2):
@@ -485,7 +467,7 @@ def test_no_put_comes_before_one_that_cannot_be_read_and_whose_id_is_not_decided
 # -- time ----------------------------------------------------------------------------------------
 
 
-def test_places_go_by_the_clock_again_when_none_stands_that_is_ahead(
+def test_places_follow_the_clock_again_when_no_message_is_ahead_of_it(
     spool: Spool, queue: Queue, clock: Clock
 ) -> None:
     clock.now += 365 * 86_400
@@ -506,7 +488,7 @@ def test_places_go_by_the_clock_again_when_none_stands_that_is_ahead(
     assert queue.put("2", group="g", dedup_id="2") == known
 
 
-def test_a_running_program_looks_at_the_clock_again(
+def test_a_running_process_follows_the_clock_again(
     spool: Spool, queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequencer, "_LOOK_EVERY_S", 0.0)
@@ -525,6 +507,6 @@ def test_a_running_program_looks_at_the_clock_again(
     assert [m.created_at for m in queue.peek(9)] == [pytest.approx(clock.now, abs=1)]
 
 
-def test_no_attribute_says_that_an_id_was_put(queue: Queue) -> None:
+def test_attributes_must_not_forge_a_dedup_id(queue: Queue) -> None:
     with pytest.raises(InvalidValue):
         queue.put("passed on", group="g", attributes={"fsmq.dedup": "1"})

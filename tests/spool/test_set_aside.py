@@ -1,4 +1,4 @@
-"""Messages of groups that cannot be claimed for now: who waits behind them, and for how long."""
+"""Messages of groups that cannot be claimed for now, and the messages behind them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 def put(queue: Queue, *texts: str) -> list[str]:
-    """Put texts, whose first letter is the group."""
+    """Put texts; the first letter is the group."""
     return queue.put_many([NewMessage(text.encode(), group=text[0]) for text in texts])
 
 
@@ -48,7 +48,7 @@ def file_of(spool: Spool, queue: str, message_id: str) -> Path:
 
 
 def spoil(file: Path) -> Callable[[], None]:
-    """Let a message be larger than may be read; what cures it."""
+    """Make a message too large to be read; a function that repairs it."""
     size = file.stat().st_size
     os.truncate(file, 1 << 40)
     return lambda: os.truncate(file, size)
@@ -60,8 +60,8 @@ def load(spool: Spool, queue: str) -> None:
     spool.context.ready.load(queue)
 
 
-def rounds(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """For how long who waits was to wait, each time that it had looked."""
+def count_waits(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The length of each wait of a claim."""
     waits: list[float] = []
     wait = spool.wait
 
@@ -74,7 +74,7 @@ def rounds(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["fair", "limited"])
-def test_one_that_another_process_holds_hides_none_behind_it(spool: Spool, name: str) -> None:
+def test_a_message_that_another_process_holds_hides_no_other(spool: Spool, name: str) -> None:
     queue = spool.queue(name)
     first, *_ = put(queue, "a1", "a2", "b1", "a3")
     with someone_holds(file_of(spool, name, first)):
@@ -86,20 +86,20 @@ def test_one_that_another_process_holds_hides_none_behind_it(spool: Spool, name:
 
 @pytest.mark.parametrize("name", ["fair", "limited"])
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_one_that_cannot_be_read_hides_none_behind_it(spool: Spool, name: str, watch: str) -> None:
+def test_a_message_that_cannot_be_read_hides_no_other(spool: Spool, name: str, watch: str) -> None:
     with Spool(spool.tree.root, sync="none", watch=watch, poll_interval=0.01) as other:  # type: ignore[arg-type]
         queue = other.queue(name)
         first, *_ = put(queue, "a1", "a2", "b1", "a3")
-        cure = spoil(file_of(spool, name, first))
+        repair = spoil(file_of(spool, name, first))
         claimed: list[Message] = [*queue.claim(2), *queue.claim(2)]
         assert sorted(bodies(claimed)) == ["a2", "a3", "b1"]
         with pytest.raises(Unavailable):
-            queue.claim()  # it is no empty queue
-        cure()
+            queue.claim()  # the queue is not empty
+        repair()
         assert bodies(list(queue.claim(wait=LONG_S))) == ["a1"]
 
 
-def test_where_the_order_counts_it_holds_up_its_group_alone(spool: Spool) -> None:
+def test_a_held_message_of_a_fifo_queue_holds_up_only_its_group(spool: Spool) -> None:
     queue = spool.queue("fifo")
     queue.configure(max_in_flight_per_group=2)
     first, *_ = put(queue, "a1", "a2", "b1", "b2", "b3")
@@ -111,7 +111,7 @@ def test_where_the_order_counts_it_holds_up_its_group_alone(spool: Spool) -> Non
 
 
 @pytest.mark.parametrize("name", ["fifo", "fair"])
-def test_however_many_cannot_be_claimed_the_others_can(spool: Spool, name: str) -> None:
+def test_any_number_of_held_messages_hides_no_other(spool: Spool, name: str) -> None:
     queue = spool.queue(name)
     ids = queue.put_many([NewMessage(b"held", group=str(n)) for n in range(2 * FEW)])
     put(queue, "free")
@@ -125,7 +125,7 @@ def test_however_many_cannot_be_claimed_the_others_can(spool: Spool, name: str) 
     assert sorted(m.id for m in found) == sorted(ids)
 
 
-def test_a_whole_group_is_claimed_up_to_one_that_is_held(spool: Spool) -> None:
+def test_a_whole_group_is_claimed_up_to_a_held_message(spool: Spool) -> None:
     queue = spool.queue("fifo")
     _, second, _, _ = put(queue, "a1", "a2", "a3", "b1")
     with someone_holds(file_of(spool, "fifo", second)):
@@ -133,10 +133,9 @@ def test_a_whole_group_is_claimed_up_to_one_that_is_held(spool: Spool) -> None:
         assert bodies(spool.complete(together)) == ["a1", "b1"]
 
 
-def test_who_waits_sleeps_though_one_that_failed_has_its_time(
+def test_a_waiter_sleeps_though_a_failed_message_of_a_full_group_is_due(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its group is full, so that nobody tries it."""
     queue = spool.queue("limited")
     queue.configure(max_in_flight_per_group=1)
     load(spool, "limited")
@@ -146,16 +145,16 @@ def test_who_waits_sleeps_though_one_that_failed_has_its_time(
         queue.claim()
     put(queue, "a2")
     assert bodies(list(queue.claim())) == ["a2"]
-    waits = rounds(spool, monkeypatch)
+    waits = count_waits(spool, monkeypatch)
     assert queue.claim(wait=1.5) == []
     assert len(waits) < 20
 
 
 @pytest.mark.parametrize(("order", "then"), [("oldest", "fair"), ("fair", "oldest")])
-def test_who_waits_sleeps_though_the_order_was_another_one(
+def test_a_waiter_sleeps_after_a_change_of_the_order(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, order: str, then: str
 ) -> None:
-    """Nobody tries what was set aside in the order before."""
+    """Messages that were set aside in the old order are not tried."""
     queue = spool.queue("fair")
     load(spool, "fair")
     [message_id, *_] = put(queue, "a1", "a2")
@@ -163,15 +162,15 @@ def test_who_waits_sleeps_though_the_order_was_another_one(
     with someone_holds(file_of(spool, "fair", message_id)):
         assert bodies(list(queue.claim(2))) == ["a2"]
         queue.configure(fetch_order=then, max_in_flight_per_group=1 if then == "fair" else None)
-        waits = rounds(spool, monkeypatch)
+        waits = count_waits(spool, monkeypatch)
         assert queue.claim(wait=0.5) == []
         assert len(waits) < 20
 
 
-def test_who_waits_sleeps_though_one_that_was_held_has_gone(
+def test_a_waiter_sleeps_after_a_held_message_is_gone(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is gone, and that is known, before the claim that met it ends."""
+    """The index knows that it is gone before the claim that met it ends."""
     queue = spool.queue("fair")
     [message_id, _] = put(queue, "a1", "b1")
     context = spool.context
@@ -184,16 +183,16 @@ def test_who_waits_sleeps_though_one_that_was_held_has_gone(
         file_of(spool, "fair", message_id).unlink()
         context.ready.refresh()
         claiming.close()
-    waits = rounds(spool, monkeypatch)
+    waits = count_waits(spool, monkeypatch)
     assert queue.claim(wait=0.5) == []
     assert len(waits) < 20
     assert context.pause_of("fair", 10.0) == 10.0
 
 
-def test_who_looked_at_other_queues_for_long_comes_again_for_one_that_was_held(
+def test_a_held_message_is_retried_after_a_long_look_at_other_queues(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time of its next try has passed when the claim begins to wait."""
+    """The time of the retry has passed when the claim begins to wait."""
     spool.create_queue("later", fifo=True)
     put(spool.queue("later"), "a1", "a2")
     assert bodies(list(spool.queue("later").claim())) == ["a1"]
@@ -204,20 +203,20 @@ def test_who_looked_at_other_queues_for_long_comes_again_for_one_that_was_held(
     with ExitStack() as held:
         held.callback(others.unlock)
         held.enter_context(someone_holds(file_of(spool, "fifo", message_id)))
-        freeing = threading.Timer(0.2, held.close)  # later than the next try, which has to pass
+        freeing = threading.Timer(0.2, held.close)  # after the time of the retry
         freeing.start()
-        waits = rounds(spool, monkeypatch)
+        waits = count_waits(spool, monkeypatch)
         assert bodies(list(both.claim(wait=LONG_S))) == ["a1"]
         freeing.join()
     assert max(waits) < 1.0
 
 
-def test_it_is_tried_again_more_and_more_rarely(
+def test_a_held_message_is_retried_less_and_less_often(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = spool.queue("fair")
     [message_id] = put(queue, "a1")
     with someone_holds(file_of(spool, "fair", message_id)):
-        waits = rounds(spool, monkeypatch)
+        waits = count_waits(spool, monkeypatch)
         assert queue.claim(wait=1.0) == []
         assert 3 <= len(waits) <= 6

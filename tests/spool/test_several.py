@@ -1,4 +1,4 @@
-"""One claim from several queues: which queues are meant, and how much each gives."""
+"""One claim from several queues: names, patterns, order and weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Queue, Spool
 from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.views import reading
 from tests.spool.helpers import Clock
+from tests.spool.running import in_threads
 
 
 def fill(spool: Spool, **queues: int) -> None:
-    """Queues with so many messages each."""
+    """Create queues with this many messages each."""
     for name, number in queues.items():
         queue = spool.queue(name, create=True)
         if number:
@@ -26,13 +28,13 @@ def fill(spool: Spool, **queues: int) -> None:
     spool.deliver()
 
 
-def given(spool: Spool, queues: str | Iterable[str], *counts: int) -> list[str]:
-    """The queues of the messages that claims of so many get, one claim after the other."""
+def claimed_from(spool: Spool, queues: str | Iterable[str], *counts: int) -> list[str]:
+    """The queues of the messages of successive claims with these counts."""
     selection = spool.select(queues)
     return [message.queue for count in counts for message in selection.claim(count)]
 
 
-# -- which queues are meant -----------------------------------------------------------------------
+# -- names and patterns ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def given(spool: Spool, queues: str | Iterable[str], *counts: int) -> list[str]:
         ("a:3:2,b::", [("a:3", 2), ("b:", 1)]),
     ],
 )
-def test_a_text_says_which_queues(text: str, parts: list[tuple[str, int]]) -> None:
+def test_a_text_is_parsed_into_queues_and_weights(text: str, parts: list[tuple[str, int]]) -> None:
     for choice in (Choice(text), Choice(text.split(",")), Choice(str(Choice(text)))):
         assert [(part.name, part.weight) for part in choice.parts] == parts
         assert choice.is_weighted == Choice(text).is_weighted
@@ -68,13 +70,13 @@ def test_a_text_says_which_queues(text: str, parts: list[tuple[str, int]]) -> No
         ([b"a"], "is not NAME, PATTERN"),
     ],
 )
-def test_what_is_not_understood_is_refused(spool: Spool, queues: str, because: str) -> None:
+def test_invalid_selections_are_refused(spool: Spool, queues: str, because: str) -> None:
     with pytest.raises(InvalidValue, match=because) as refused:
         spool.select(queues)
     assert refused.value.field == "queues"
 
 
-def test_a_queue_that_is_named_has_to_be_there(spool: Spool) -> None:
+def test_a_named_queue_must_exist(spool: Spool) -> None:
     fill(spool, jobs=1)
     with pytest.raises(NoSuchQueue) as refused:
         spool.select("jobs,none").claim()
@@ -87,7 +89,7 @@ def test_a_pattern_without_a_queue_is_no_error(spool: Spool) -> None:
     assert spool.select("none-*").claim() == []
 
 
-def test_a_pattern_may_not_stand_for_too_many(
+def test_a_pattern_that_matches_too_many_queues_is_refused(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.verbs.choice.MAX_QUEUES", 3)
@@ -99,23 +101,23 @@ def test_a_pattern_may_not_stand_for_too_many(
             spool.select(queues).claim()
 
 
-def test_a_queue_is_of_its_name_and_else_of_the_first_pattern(spool: Spool) -> None:
+def test_a_queue_belongs_to_its_name_or_to_the_first_pattern(spool: Spool) -> None:
     fill(spool, ab=2, abc=2, b=2)
-    assert given(spool, "a*,?b,ab", 9) == ["abc"] * 2 + ["ab"] * 2
+    assert claimed_from(spool, "a*,?b,ab", 9) == ["abc"] * 2 + ["ab"] * 2
     fill(spool, ab=2)
-    assert given(spool, "?b*,*b", 9) == ["ab"] * 2 + ["b"] * 2
+    assert claimed_from(spool, "?b*,*b", 9) == ["ab"] * 2 + ["b"] * 2
 
 
 # -- order ----------------------------------------------------------------------------------------
 
 
-def test_without_weights_the_first_that_has_messages_is_first(spool: Spool) -> None:
+def test_without_weights_the_first_queue_with_messages_comes_first(spool: Spool) -> None:
     fill(spool, low=3, high=3)
-    assert given(spool, "high,low", 1, 1, 3, 5) == ["high"] * 3 + ["low"] * 3
+    assert claimed_from(spool, "high,low", 1, 1, 3, 5) == ["high"] * 3 + ["low"] * 3
 
 
-def test_the_library_alone_serves_what_was_just_put_in_order(spool: Spool) -> None:
-    """Where no mover runs, messages of another queue that are ready hide nothing."""
+def test_the_order_includes_messages_that_were_just_put(spool: Spool) -> None:
+    """Without a mover, ready messages of another queue do not hide them."""
     selection = spool.select("high,low")
     fill(spool, low=3, high=0)
     spool.queue("high").put(b"now")
@@ -133,7 +135,7 @@ def test_messages_of_one_queue_keep_their_order(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
-def test_all_share_by_their_weights_whatever_is_claimed_at_a_time(spool: Spool, count: int) -> None:
+def test_queues_share_by_weight_for_any_size_of_claims(spool: Spool, count: int) -> None:
     fill(spool, a=150, b=150, c=150)
     selection = spool.select("a:5,b:2,c")
     got: Counter[str] = Counter()
@@ -145,7 +147,7 @@ def test_all_share_by_their_weights_whatever_is_claimed_at_a_time(spool: Spool, 
 
 def test_claims_of_one_message_are_spread(spool: Spool) -> None:
     fill(spool, a=30, b=30)
-    got = given(spool, "a:3,b:1", *[1] * 24)
+    got = claimed_from(spool, "a:3,b:1", *[1] * 24)
     at = [place for place, queue in enumerate(got) if queue == "b"]
     assert len(at) == 6
     assert {after - before for before, after in pairwise(at)} == {4}
@@ -153,10 +155,10 @@ def test_claims_of_one_message_are_spread(spool: Spool) -> None:
 
 def test_an_empty_queue_gives_its_share_to_the_others(spool: Spool) -> None:
     fill(spool, a=0, b=4, c=8)
-    assert Counter(given(spool, "a:100,b:1,c:2", *[1] * 6)) == {"b": 2, "c": 4}
+    assert Counter(claimed_from(spool, "a:100,b:1,c:2", *[1] * 6)) == {"b": 2, "c": 4}
 
 
-def test_what_a_queue_did_not_claim_it_does_not_get_later(spool: Spool) -> None:
+def test_an_empty_queue_does_not_get_its_share_later(spool: Spool) -> None:
     fill(spool, a=0, b=60)
     selection = spool.select("a:1,b:1")
     assert len(selection.claim(40)) == 40
@@ -166,7 +168,7 @@ def test_what_a_queue_did_not_claim_it_does_not_get_later(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("count", [10, 20])
-def test_the_others_share_by_weight_what_a_queue_keeps_back(spool: Spool, count: int) -> None:
+def test_other_queues_share_by_weight_when_one_gives_no_messages(spool: Spool, count: int) -> None:
     spool.create_queue("f", fifo=True)
     fill(spool, a=300, b=300)
     spool.queue("f").put_many([NewMessage(b"%d" % n, group="one") for n in range(50)])
@@ -178,10 +180,10 @@ def test_the_others_share_by_weight_what_a_queue_keeps_back(spool: Spool, count:
         assert abs(got["a"] - got.total() * 3 / 4) <= 2, got
 
 
-def test_all_share_by_their_weights_also_where_an_answer_holds_fewer(
+def test_queues_share_by_weight_when_answers_are_limited_in_size(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answer is then of one queue, and the others go on from where they were."""
+    """Each answer has messages of one queue only."""
     monkeypatch.setattr(reading, "MAX_ANSWER_BYTES", 10_000)
     for name in ("a", "b"):
         spool.queue(name, create=True).put_many([b"x" * 1000] * 300)
@@ -190,7 +192,7 @@ def test_all_share_by_their_weights_also_where_an_answer_holds_fewer(
     got: Counter[str] = Counter()
     while got.total() < 160:
         got.update(message.queue for message in selection.claim(100))
-        assert abs(got["a"] - got.total() * 3 / 4) <= 15, got  # an answer, and a half
+        assert abs(got["a"] - got.total() * 3 / 4) <= 15, got  # one and a half answers
 
 
 # -- patterns -------------------------------------------------------------------------------------
@@ -198,10 +200,10 @@ def test_all_share_by_their_weights_also_where_an_answer_holds_fewer(
 
 def test_the_queues_of_a_pattern_take_turns(spool: Spool) -> None:
     fill(spool, **{"t-a": 3, "t-b": 1, "t-c": 9})
-    assert given(spool, "t-*", *[1] * 7) == ["t-a", "t-b", "t-c", "t-a", "t-c", "t-a", "t-c"]
+    assert claimed_from(spool, "t-*", *[1] * 7) == ["t-a", "t-b", "t-c", "t-a", "t-c", "t-a", "t-c"]
 
 
-def test_they_do_so_within_one_claim_and_across_claims(spool: Spool) -> None:
+def test_the_queues_of_a_pattern_take_turns_within_claims(spool: Spool) -> None:
     fill(spool, **{f"t-{n}": 20 for n in range(5)})
     selection = spool.select("t-*")
     for _ in range(3):
@@ -209,7 +211,7 @@ def test_they_do_so_within_one_claim_and_across_claims(spool: Spool) -> None:
         assert set(got.values()) == {2}
 
 
-def test_a_queue_that_comes_joins(spool: Spool) -> None:
+def test_a_new_queue_joins_its_pattern(spool: Spool) -> None:
     fill(spool, **{"t-a": 9})
     selection = spool.select("t-*")
     assert [m.queue for m in selection.claim(2)] == ["t-a"] * 2
@@ -219,26 +221,26 @@ def test_a_queue_that_comes_joins(spool: Spool) -> None:
     assert {m.queue for m in selection.claim(9)} == {"t-b"}
 
 
-def test_a_pattern_has_one_share_whatever_it_stands_for(spool: Spool) -> None:
+def test_a_pattern_has_one_share_however_many_queues_it_matches(spool: Spool) -> None:
     fill(spool, **{"t-a": 9, "t-b": 9, "t-c": 9, "own": 9})
-    got = Counter(given(spool, "own:1,t-*:1", *[1] * 12))
+    got = Counter(claimed_from(spool, "own:1,t-*:1", *[1] * 12))
     assert got == {"own": 6, "t-a": 2, "t-b": 2, "t-c": 2}
 
 
-# -- what a queue may not give --------------------------------------------------------------------
+# -- pauses, limits and faults --------------------------------------------------------------------
 
 
 def test_a_paused_queue_is_skipped(spool: Spool) -> None:
     fill(spool, a=3, b=3)
     spool.queue("a").configure(paused=True)
-    assert given(spool, "a,b", 1, 5) == ["b"] * 3
-    assert given(spool, "a:9,b:1,*", 5) == []
+    assert claimed_from(spool, "a,b", 1, 5) == ["b"] * 3
+    assert claimed_from(spool, "a:9,b:1,*", 5) == []
     spool.queue("a").configure(paused=None)
-    assert given(spool, "a,b", 5) == ["a"] * 3
+    assert claimed_from(spool, "a,b", 5) == ["a"] * 3
 
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
-def test_a_queue_that_another_process_opens_is_skipped_no_longer(root: Path, watch: str) -> None:
+def test_a_queue_that_another_process_reopens_is_used_again(root: Path, watch: str) -> None:
     with (
         Spool(root, sync="none", watch=watch, delivers=False) as spool,  # type: ignore[arg-type]
         Spool(root, sync="none") as other,
@@ -252,12 +254,12 @@ def test_a_queue_that_another_process_opens_is_skipped_no_longer(root: Path, wat
             assert [m.queue for m in selection.claim(1)] == ["a"]
 
 
-def test_a_queue_at_a_limit_is_skipped_and_not_the_whole(spool: Spool) -> None:
+def test_only_a_queue_at_its_limit_is_skipped(spool: Spool) -> None:
     fill(spool, a=5, b=5, c=5)
     spool.queue("a").configure(max_in_flight=2)
     spool.queue("b").configure(max_rate=0.01, max_burst=1)
-    assert given(spool, "a,b,c", 10) == ["a"] * 2 + ["b"] + ["c"] * 5
-    assert given(spool, "a:5,b:5", 10) == []
+    assert claimed_from(spool, "a,b,c", 10) == ["a"] * 2 + ["b"] + ["c"] * 5
+    assert claimed_from(spool, "a:5,b:5", 10) == []
 
 
 def test_groups_of_a_fifo_queue_are_respected(spool: Spool) -> None:
@@ -273,12 +275,12 @@ def test_groups_of_a_fifo_queue_are_respected(spool: Spool) -> None:
     assert [(m.queue, m.body[:1]) for m in (second, other)] == [("f", b"1"), ("a", b"a")]
 
 
-def test_many_queues_that_are_kept_back_hide_no_other(spool: Spool) -> None:
+def test_many_paused_queues_hide_no_other(spool: Spool) -> None:
     names = {f"p-{n:03}": 1 for n in range(150)}
     fill(spool, **names, zz=1)
     for name in names:
         spool.queue(name).configure(paused=True)
-    assert given(spool, "p-*,zz", 1) == ["zz"]
+    assert claimed_from(spool, "p-*,zz", 1) == ["zz"]
 
 
 def test_a_message_that_cannot_be_read_hides_no_other_queue(spool: Spool) -> None:
@@ -286,10 +288,10 @@ def test_a_message_that_cannot_be_read_hides_no_other_queue(spool: Spool) -> Non
     [name] = (Path(spool.tree.root) / "queues/a").iterdir()
     name.unlink()
     name.mkdir()
-    assert given(spool, "a,b", 5) == ["b"]
+    assert claimed_from(spool, "a,b", 5) == ["b"]
 
 
-def test_an_answer_has_the_bytes_of_one_from_one_queue(
+def test_an_answer_has_the_size_limit_of_a_claim_from_one_queue(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_ANSWER_BYTES", 10_000)
@@ -306,7 +308,7 @@ def test_an_answer_has_the_bytes_of_one_from_one_queue(
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def test_a_message_is_of_its_own_queue_afterwards(spool: Spool) -> None:
+def test_messages_are_settled_in_their_own_queues(spool: Spool) -> None:
     for name in ("a", "b"):
         spool.queue(name, create=True).put(name.encode(), id="same")
     spool.queue("a").configure(visibility_timeout=100)
@@ -328,7 +330,7 @@ def test_a_message_is_of_its_own_queue_afterwards(spool: Spool) -> None:
 
 @pytest.mark.parametrize("watch", ["events", "poll"])
 @pytest.mark.parametrize("queues", ["a,b", "t-*,a", "b:2,?:1"])
-def test_who_waits_is_woken_by_any_queue(root: Path, watch: str, queues: str) -> None:
+def test_a_waiter_is_woken_by_any_queue(root: Path, watch: str, queues: str) -> None:
     one = Spool(root, sync="none", watch=watch, poll_interval=0.01)
     with one as spool, Spool(root, sync="none") as other:
         fill(other, a=0, b=0)
@@ -349,7 +351,7 @@ def test_who_waits_is_woken_by_any_queue(root: Path, watch: str, queues: str) ->
             assert time.monotonic() - began < 10
 
 
-def test_many_at_once_get_each_message_once(root: Path) -> None:
+def test_many_threads_get_each_message_once(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         fill(spool, a=200, b=100, **{"t-1": 50, "t-2": 50})
         selection = spool.select("a:2,b:1,t-*:1")
@@ -359,19 +361,12 @@ def test_many_at_once_get_each_message_once(root: Path) -> None:
             while messages := selection.claim(size):
                 into += [f"{m.queue}/{m.id}" for m in messages]
 
-        threads = [
-            threading.Thread(target=claim, args=(into, size))
-            for size, into in enumerate(got, start=1)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(claim, into, size) for size, into in enumerate(got, start=1))
         everything = [one for into in got for one in into]
         assert len(everything) == len(set(everything)) == 400
 
 
-def test_a_worker_works_on_all(root: Path) -> None:
+def test_a_worker_handles_messages_of_all_queues(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         for name in ("a", "b", "t-1"):
             spool.queue(name, create=True).put_many([name.encode()] * 5)
@@ -390,7 +385,7 @@ def test_a_worker_works_on_all(root: Path) -> None:
         assert sum(spool.queue(name).counts().total for name in ("a", "b", "t-1")) == 0
 
 
-def test_a_queue_of_a_thousand_costs_no_other_much(root: Path, clock: Clock) -> None:
+def test_one_of_a_thousand_queues_is_found(root: Path, clock: Clock) -> None:
     with Spool(root, sync="none", clock=clock) as spool:
         fill(spool, **{f"t-{n:04}": 0 for n in range(1000)})
         selection = spool.select("t-*")
@@ -400,8 +395,7 @@ def test_a_queue_of_a_thousand_costs_no_other_much(root: Path, clock: Clock) -> 
         assert message.queue == "t-0777"
 
 
-def test_plain_queues_take_any_of_their_own(jobs: Queue) -> None:
-    """A queue whose name ends as a weight does."""
+def test_a_queue_name_may_end_like_a_weight(jobs: Queue) -> None:
     fill(jobs.spool, **{"a:3": 1, "a": 1})
-    assert given(jobs.spool, "a:3:", 5) == ["a:3"]
-    assert given(jobs.spool, "a:3", 5) == ["a"]
+    assert claimed_from(jobs.spool, "a:3:", 5) == ["a:3"]
+    assert claimed_from(jobs.spool, "a:3", 5) == ["a"]

@@ -1,4 +1,4 @@
-"""Staged jobs: nothing counts before the commit, everything after it, and each job once."""
+"""Staged jobs: messages count only after the commit, and each job once."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ def staged(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "staging").iterdir())
 
 
+def new_part(spool: Spool, job: Job = JOB, *, create_queues: bool = False) -> Part:
+    return Part(spool.context, spool.syncer.sync, job, create_queues=create_queues)
+
+
 def write(
     spool: Spool, job: Job, messages: Iterable[NewMessage], *, create_queues: bool = False
 ) -> Written:
-    part = Part(spool.context, spool.syncer.sync, job, create_queues=create_queues)
+    part = new_part(spool, job, create_queues=create_queues)
     for message in messages:
         part.write("jobs", message)
     return part.finish()
@@ -53,9 +57,25 @@ def bodies(queue: Queue) -> list[bytes]:
     return [message.body for message in queue.claim(1000)]
 
 
-def test_an_own_id_carries_everything_and_is_brought_forward_once(
-    spool: Spool, jobs: Queue
-) -> None:
+def die_committing(spool: Spool, job: Job, messages: Iterable[NewMessage]) -> None:
+    """Commit a job, and die before its messages are forwarded."""
+
+    def die(forward: Forward) -> None:
+        raise KeyboardInterrupt
+
+    part = write(spool, job, messages)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Forward, "run", die)
+        with pytest.raises(KeyboardInterrupt):
+            commit(spool, job, [part])
+
+
+def run_mover(spool: Spool) -> None:
+    with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as mover:
+        mover.deliver()
+
+
+def test_an_own_id_carries_all_fields_and_is_forwarded_once(spool: Spool, jobs: Queue) -> None:
     own = NewMessage(b"{}", id="order-17", priority=3, ttl=1000, content_type="application/json")
     name = jobs.put(b"{}", id="order-18", content_type="a/b")
     written = write(spool, JOB, [own, NewMessage(b"again", id="order-18")])
@@ -65,7 +85,7 @@ def test_an_own_id_carries_everything_and_is_brought_forward_once(
     assert (second.priority, second.content_type) == (3, "application/json")
 
 
-def test_an_own_id_with_a_time_to_live_is_brought_forward_once_however_late(
+def test_an_own_id_with_a_time_to_live_is_forwarded_once_however_late(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = write(spool, JOB, [NewMessage(b"x", id="order-17", ttl=1600)])
@@ -76,23 +96,22 @@ def test_an_own_id_with_a_time_to_live_is_brought_forward_once_however_late(
     assert jobs.counts().total == 1
 
 
-def test_an_own_id_that_is_too_long_with_what_it_carries_is_not_staged(spool: Spool) -> None:
+def test_an_own_id_that_is_too_long_with_its_priority_is_not_staged(spool: Spool) -> None:
     queue = spool.queue("q" * 180, create=True)
-    part = Part(spool.context, spool.syncer.sync, JOB)
     with pytest.raises(InvalidValue, match="id: is too long for queue"):
-        part.write(queue.name, NewMessage(b"x", id="i" * 64, priority=1))
+        new_part(spool).write(queue.name, NewMessage(b"x", id="i" * 64, priority=1))
 
 
 def test_a_fifo_queue_takes_no_staged_messages(spool: Spool) -> None:
-    """Who brings them forward keeps no order."""
+    """Forwarding keeps no order."""
     spool.create_queue("orders", fifo=True)
-    part = Part(spool.context, spool.syncer.sync, Job("load", 1))
+    part = new_part(spool, Job("load", 1))
     with pytest.raises(InvalidValue, match="fifo"):
         part.write("orders", NewMessage(b"x", group="g"))
     part.abandon()
 
 
-def test_nothing_counts_before_the_commit(root: Path, spool: Spool, jobs: Queue) -> None:
+def test_messages_count_after_the_commit(root: Path, spool: Spool, jobs: Queue) -> None:
     parts = [write(spool, JOB, some(3, "one")), write(spool, JOB, some(2, "two"))]
     assert jobs.counts().total == 0
     assert not is_committed(spool, JOB)
@@ -103,7 +122,7 @@ def test_nothing_counts_before_the_commit(root: Path, spool: Spool, jobs: Queue)
     assert spool.context.metrics.value(("put", "jobs")) == 5
 
 
-def test_a_message_is_what_a_put_would_make_of_it(spool: Spool, jobs: Queue) -> None:
+def test_a_staged_message_is_like_one_of_a_put(spool: Spool, jobs: Queue) -> None:
     jobs.configure(compression="zstd")
     message = NewMessage(b"x" * 1000, priority=7, ttl=60, content_type="a/b", attributes={"k": "v"})
     commit(spool, JOB, [write(spool, JOB, [message])])
@@ -124,15 +143,15 @@ def test_a_job_is_committed_once(root: Path, spool: Spool, jobs: Queue) -> None:
     assert staged(root) == ["query.json"]
 
 
-def test_a_number_that_is_not_kept_leaves_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
+def test_a_commit_without_a_number_leaves_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
     commit(spool, JOB, [write(spool, JOB, some(2))], keeps=False)
     assert staged(root) == []
     assert len(bodies(jobs)) == 2
 
 
-def test_only_the_parts_that_are_named_count(root: Path, spool: Spool, jobs: Queue) -> None:
+def test_only_the_given_parts_count(root: Path, spool: Spool, jobs: Queue) -> None:
     twice = [write(spool, JOB, some(1, "failed")), write(spool, JOB, some(1, "good"))]
-    late = Part(spool.context, spool.syncer.sync, JOB)
+    late = new_part(spool)
     late.write("jobs", NewMessage(b"late"))
     commit(spool, JOB, twice[1:])
     with pytest.raises(Unavailable):
@@ -143,7 +162,7 @@ def test_only_the_parts_that_are_named_count(root: Path, spool: Spool, jobs: Que
 
 
 def test_abandoned_parts_leave_nothing(root: Path, spool: Spool, jobs: Queue) -> None:
-    part = Part(spool.context, spool.syncer.sync, JOB)
+    part = new_part(spool)
     part.write("jobs", NewMessage(b"never"))
     part.reject(b"{}\n")
     part.abandon()
@@ -158,17 +177,17 @@ def test_a_group_is_synced_while_the_next_one_is_written(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
-    gone_on = threading.Event()
+    has_continued = threading.Event()
     groups = []
 
     def sync(work: Dirty) -> None:
-        assert gone_on.wait(60), "the part waits for the sync"
+        assert has_continued.wait(60), "the part waits for the sync"
         groups.append((len(work.written), len(work.folders)))
 
     part = Part(spool.context, sync, JOB)
     for message in some(3):
         part.write("jobs", message)
-    gone_on.set()
+    has_continued.set()
     for message in some(4):
         part.write("jobs", message)
     assert commit(spool, JOB, [part.finish()]) == Outcome(7)
@@ -198,31 +217,22 @@ def test_a_group_that_cannot_be_synced_fails_the_part(
     assert staged(root) == []
 
 
-def test_a_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
-    part = write(spool, JOB, [NewMessage(b"later", delay=10), NewMessage(b"now")])
+@pytest.mark.parametrize("delay", [10, MAX_DELAY_S])
+def test_a_delay_counts_from_the_commit(
+    spool: Spool, jobs: Queue, clock: Clock, delay: float
+) -> None:
+    part = write(spool, JOB, [NewMessage(b"later", delay=delay), NewMessage(b"now")])
     clock.advance(3600)
     commit(spool, JOB, [part])
     assert bodies(jobs) == [b"now"]
-    clock.advance(9)
+    clock.advance(delay - 1)
     assert bodies(jobs) == []
     clock.advance(1)
     assert bodies(jobs) == [b"later"]
 
 
-def test_the_longest_delay_counts_from_the_commit(spool: Spool, jobs: Queue, clock: Clock) -> None:
-    commit(spool, JOB, [write(spool, JOB, [NewMessage(b"later", delay=MAX_DELAY_S)])])
-    clock.advance(MAX_DELAY_S - 1)
-    assert bodies(jobs) == []
-    clock.advance(1)
-    assert bodies(jobs) == [b"later"]
-
-
-def a_part(spool: Spool) -> Part:
-    return Part(spool.context, spool.syncer.sync, JOB)
-
-
-def check_is_over(part: Part) -> None:
-    """Nothing can be done with it but to abandon it."""
+def check_has_failed(part: Part) -> None:
+    """The part can only be abandoned."""
     acts: list[Callable[[], object]] = [
         lambda: part.write("jobs", NewMessage(b"more")),
         lambda: part.reject(b"{}\n"),
@@ -238,19 +248,19 @@ def check_is_over(part: Part) -> None:
 def test_a_torn_message_counts_for_nothing(
     root: Path, spool: Spool, jobs: Queue, own: str | None
 ) -> None:
-    """The disk gets full in the middle of a write; then somebody frees some of it."""
+    """The disk becomes full during a write, and then there is room again."""
     message = NewMessage(b"hello, world", id=own)
-    part = a_part(spool)
+    part = new_part(spool)
     with files_no_longer_than(5), pytest.raises(Unavailable):
         part.write("jobs", message)
-    check_is_over(part)
+    check_has_failed(part)
     assert commit(spool, JOB, [write(spool, JOB, [message])]) == Outcome(1)
     assert bodies(jobs) == [b"hello, world"]
     assert staged(root) == ["load-1.json"]
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["not done", "done"])
-def test_a_part_is_over_when_a_call_of_it_fails(tmp_path: Path, is_done: bool) -> None:
+def test_a_part_has_failed_when_a_call_of_it_failed(tmp_path: Path, is_done: bool) -> None:
     message = NewMessage(b"x", id="order-1", delay=60)
     acts: list[Callable[[Part], object]] = [
         lambda part: part.write("jobs", message),
@@ -262,7 +272,7 @@ def test_a_part_is_over_when_a_call_of_it_fails(tmp_path: Path, is_done: bool) -
         failed = 0
         for act in acts:
             for at in range(100):
-                part = a_part(spool)
+                part = new_part(spool)
                 part.write("jobs", NewMessage(b"before"))
                 trap = Trap(at, failing(0, is_done=is_done))
                 try:
@@ -270,7 +280,7 @@ def test_a_part_is_over_when_a_call_of_it_fails(tmp_path: Path, is_done: bool) -
                         act(part)
                 except Unavailable:
                     failed += 1
-                    check_is_over(part)
+                    check_has_failed(part)
                 else:
                     part.abandon()
                 if not trap.is_sprung:
@@ -278,10 +288,10 @@ def test_a_part_is_over_when_a_call_of_it_fails(tmp_path: Path, is_done: bool) -
         assert failed >= 6
 
 
-def test_a_part_is_over_when_a_group_could_not_be_synced(
+def test_a_part_has_failed_when_a_group_could_not_be_synced(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the group counts as durable when the part is finished once more."""
+    """Otherwise the group would count as durable when the part is finished again."""
     monkeypatch.setattr("fsmq.spool.staging.part._GROUP", 2)
 
     def refuse_one(work: Dirty) -> None:
@@ -293,19 +303,19 @@ def test_a_part_is_over_when_a_group_could_not_be_synced(
         part.write("jobs", message)
     with pytest.raises(Unavailable, match="says no"):
         part.finish()
-    check_is_over(part)
+    check_has_failed(part)
 
 
-def test_a_torn_row_is_in_no_file_of_rejected_rows(spool: Spool, jobs: Queue) -> None:
-    part = a_part(spool)
+def test_a_part_has_failed_when_a_rejected_row_was_torn(spool: Spool, jobs: Queue) -> None:
+    part = new_part(spool)
     part.reject(b"[1]\n")
     with files_no_longer_than(7), pytest.raises(Unavailable):
         part.reject(b"[22222]\n")
-    check_is_over(part)
+    check_has_failed(part)
 
 
-def test_a_message_that_cannot_be_leaves_a_part_as_it_was(spool: Spool, jobs: Queue) -> None:
-    part = a_part(spool)
+def test_an_invalid_message_does_not_fail_its_part(spool: Spool, jobs: Queue) -> None:
+    part = new_part(spool)
     with pytest.raises(InvalidValue):
         part.write("jobs", NewMessage(b"x", id="a/b"))
     with pytest.raises(NoSuchQueue):
@@ -314,7 +324,7 @@ def test_a_message_that_cannot_be_leaves_a_part_as_it_was(spool: Spool, jobs: Qu
     assert commit(spool, JOB, [part.finish()]) == Outcome(1)
 
 
-def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
+def test_messages_whose_ids_are_taken_are_not_forwarded(spool: Spool, jobs: Queue) -> None:
     jobs.put(b"ready", id="ready")
     jobs.put(b"held", id="held")
     spool.deliver()
@@ -326,7 +336,7 @@ def test_own_ids_that_stand_are_left_out(spool: Spool, jobs: Queue) -> None:
     assert jobs.counts().total == 3
 
 
-def test_an_id_that_is_being_put_is_waited_for(
+def test_a_commit_waits_for_an_id_that_another_process_is_putting(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.01)
@@ -335,7 +345,7 @@ def test_an_id_that_is_being_put_is_waited_for(
     assert held is not None
     with pytest.raises(Unavailable, match="is committed, and the mover will forward it"):
         commit(spool, JOB, [part])
-    assert [m.id for m in jobs.claim()] == ["other"]  # which waits for nobody
+    assert [m.id for m in jobs.claim()] == ["other"]  # it does not wait
     held.free()
     with Spool(spool.tree.root, sync="none", clock=spool.context.clock) as again:
         again.deliver()
@@ -343,20 +353,15 @@ def test_an_id_that_is_being_put_is_waited_for(
 
 
 @pytest.mark.parametrize("holds", ["an id", "the settings"])
-def test_what_a_stopped_program_holds_keeps_no_mover_from_its_work(
-    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch, holds: str
+def test_a_lock_of_a_stopped_process_does_not_block_a_mover(
+    root: Path, spool: Spool, jobs: Queue, clock: Clock, holds: str
 ) -> None:
     side = spool.queue("side", create=True)
     for number in range(3):
-        job = Job(f"load{number}")
-        part = write(spool, job, [NewMessage(b"x", id=f"wanted{number}")])
-        with monkeypatch.context() as patched:
-            patched.setattr(Forward, "run", _die)
-            with pytest.raises(KeyboardInterrupt):
-                commit(spool, job, [part])
+        die_committing(spool, Job(f"load{number}"), [NewMessage(b"x", id=f"wanted{number}")])
     held: list[AbstractContextManager[object]]
     if holds == "an id":
-        held = [closing_lock(spool, f"wanted{number}") for number in range(3)]
+        held = [reserved(spool, f"wanted{number}") for number in range(3)]
     else:
         held = [settings_lock.settings_held(spool.tree, "jobs")]
     with Spool(root, sync="none", clock=clock) as mover, ExitStack() as stack:
@@ -368,24 +373,23 @@ def test_what_a_stopped_program_holds_keeps_no_mover_from_its_work(
         assert time.monotonic() - began < 3.0
         assert bodies(side) == [b"y"]
         assert bodies(jobs) == []
-    with Spool(root, sync="none", clock=clock) as mover:
-        mover.deliver()
+    run_mover(spool)
     assert bodies(jobs) == [b"x"] * 3
 
 
 @contextmanager
-def closing_lock(spool: Spool, message_id: str) -> Iterator[None]:
-    """As of a put of this id whose program is stopped."""
+def reserved(spool: Spool, message_id: str) -> Iterator[None]:
+    """A stopped process is putting this id."""
     held = reserve(spool.tree, "jobs", message_id)
     assert held is not None
     yield
     held.free()
 
 
-def test_a_file_that_did_not_come_keeps_its_job(
-    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_a_job_is_kept_until_all_its_files_are_forwarded(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a network's answer says once that it is not there."""
+    """On a network filesystem a rename may report a missing file once."""
     rename = spool.tree.rename
     refuses = {"new/jobs:one": 1, "new/jobs:two": 10_000}
 
@@ -400,12 +404,11 @@ def test_a_file_that_did_not_come_keeps_its_job(
     second = Job("second")
     with pytest.raises(Unavailable, match="is committed, and the mover will forward it"):
         commit(spool, second, [write(spool, second, [NewMessage(b"2", id="two")])])
-    with Spool(root, sync="none", clock=clock) as mover:
-        mover.deliver()
+    run_mover(spool)
     assert bodies(jobs) == [b"1", b"2"]
 
 
-def test_a_file_that_cannot_come_keeps_no_other_of_its_job(
+def test_a_file_that_cannot_be_renamed_holds_up_no_other_of_its_job(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
@@ -422,7 +425,7 @@ def test_a_file_that_cannot_come_keeps_no_other_of_its_job(
 
 
 @pytest.mark.parametrize("call", ["stat", "stamp"])
-def test_a_delay_that_cannot_begin_keeps_no_other_file_of_its_job(
+def test_a_file_that_cannot_be_stamped_holds_up_no_other_of_its_job(
     spool: Spool, jobs: Queue, clock: Clock, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.forward._PATIENCE_S", 0.0)
@@ -441,7 +444,7 @@ def test_a_delay_that_cannot_begin_keeps_no_other_file_of_its_job(
 def test_delays_whose_sync_failed_are_stamped_and_synced_again(
     spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel forgets what it could not write: the next sync says that all is well."""
+    """The kernel drops pages that it could not write, and the next sync succeeds."""
     part = write(spool, JOB, [NewMessage(b"x", id="m", delay=60)])
     done: list[str] = []
     stamp, sync = spool.tree.stamp, spool.syncer.sync
@@ -465,7 +468,7 @@ def test_delays_whose_sync_failed_are_stamped_and_synced_again(
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_a_queue_that_was_made_anew_as_a_fifo_queue_fails_the_job(
+def test_a_job_to_a_recreated_fifo_queue_fails(
     root: Path, spool: Spool, jobs: Queue, create: bool
 ) -> None:
     part = write(spool, JOB, some(2))
@@ -477,24 +480,19 @@ def test_a_queue_that_was_made_anew_as_a_fifo_queue_fails_the_job(
     assert spool.counts("jobs").total == 0
 
 
-def test_a_mover_brings_nothing_to_a_queue_that_was_made_anew_as_a_fifo_queue(
-    root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_a_mover_forwards_nothing_to_a_recreated_fifo_queue(
+    root: Path, spool: Spool, jobs: Queue
 ) -> None:
-    part = write(spool, JOB, some(2))
-    with monkeypatch.context() as patched:
-        patched.setattr(Forward, "run", _die)
-        with pytest.raises(KeyboardInterrupt):
-            commit(spool, JOB, [part])
+    die_committing(spool, JOB, some(2))
     spool.delete_queue("jobs")
     spool.create_queue("jobs", fifo=True)
-    with Spool(root, sync="none", clock=clock) as mover:
-        mover.deliver()
+    run_mover(spool)
     assert staged(root) == ["load-1.json"]
     assert spool.counts("jobs").total == 0
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_queues_that_are_missing(spool: Spool, create: bool) -> None:
+def test_missing_queues_are_refused_or_created(spool: Spool, create: bool) -> None:
     if not create:
         with pytest.raises(NoSuchQueue):
             write(spool, JOB, some(1))
@@ -505,7 +503,7 @@ def test_queues_that_are_missing(spool: Spool, create: bool) -> None:
     assert bodies(Queue(spool, "jobs")) == [b"body 0"]
 
 
-def test_a_queue_that_is_deleted_before_the_commit_fails_the_job(root: Path, spool: Spool) -> None:
+def test_a_job_to_a_queue_deleted_before_the_commit_fails(root: Path, spool: Spool) -> None:
     spool.create_queue("jobs")
     part = write(spool, JOB, some(2))
     spool.delete_queue("jobs")
@@ -514,7 +512,7 @@ def test_a_queue_that_is_deleted_before_the_commit_fails_the_job(root: Path, spo
     assert staged(root) == []
 
 
-def test_a_queue_has_room_for_the_whole_job_or_none_of_it(root: Path, spool: Spool) -> None:
+def test_a_job_that_exceeds_the_limit_of_a_queue_fails_as_a_whole(root: Path, spool: Spool) -> None:
     jobs = spool.queue("jobs", create=True)
     jobs.configure(max_depth=4)
     jobs.put(b"first")
@@ -524,10 +522,8 @@ def test_a_queue_has_room_for_the_whole_job_or_none_of_it(root: Path, spool: Spo
     assert len(bodies(jobs)) == 1
 
 
-def test_the_group_of_a_message_that_is_restored_says_nothing_of_its_own(
-    spool: Spool, jobs: Queue
-) -> None:
-    part = Part(spool.context, spool.syncer.sync, JOB)
+def test_the_group_of_a_restored_message_must_not_forge_headers(spool: Spool, jobs: Queue) -> None:
+    part = new_part(spool)
     name = "01890a5d-ac96-774b-bcce-b302099a8057.h"
     forged = NewMessage(b"x", id=name, group="g\nfsmq.id: another\nfsmq.arrived: 9999999999999")
     with pytest.raises(InvalidValue, match="control characters"):
@@ -538,12 +534,12 @@ def test_the_group_of_a_message_that_is_restored_says_nothing_of_its_own(
     assert [(m.id, m.group, m.given_id) for m in jobs.peek()] == [(name, "g", None)]
 
 
-def test_what_was_set_aside_becomes_one_file(tmp_path: Path, root: Path, spool: Spool) -> None:
+def test_rejected_rows_are_written_to_one_file(tmp_path: Path, root: Path, spool: Spool) -> None:
     spool.create_queue("jobs")
     for _ in range(2):  # a second run of a job that is not committed writes the same file
         parts = []
         for n in range(2):
-            part = Part(spool.context, spool.syncer.sync, JOB)
+            part = new_part(spool)
             part.reject(b'{"row": %d}\n' % n)
             parts.append(part.finish())
         assert commit(spool, JOB, parts, rejected_rows=tmp_path / "bad") == Outcome()
@@ -554,24 +550,19 @@ def test_what_was_set_aside_becomes_one_file(tmp_path: Path, root: Path, spool: 
 
 
 @pytest.mark.parametrize("name", ["", ".x", "a:b", "a/b", "ä", "x" * 101])
-def test_names_that_no_job_can_have(spool: Spool, name: str) -> None:
+def test_invalid_names_of_jobs_are_refused(spool: Spool, name: str) -> None:
     with pytest.raises(InvalidValue, match="job"):
         commit(spool, Job(name), [])
 
 
-def test_a_mover_brings_forward_what_its_committer_left(
+def test_a_mover_forwards_the_messages_of_a_dead_commit(
     root: Path, spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.spool.staging.abandoned._BUDGET", 3)
-    part = write(spool, JOB, [*some(10), NewMessage(b"later", delay=5)])
-    with monkeypatch.context() as patched:
-        patched.setattr(Forward, "run", _die)
-        with pytest.raises(KeyboardInterrupt):
-            commit(spool, JOB, [part])
+    die_committing(spool, JOB, [*some(10), NewMessage(b"later", delay=5)])
     assert is_committed(spool, JOB)
     assert [f.kind.value for f in check(root, offline=True).findings] == ["committed-job"]
-    with Spool(root, sync="none", clock=clock) as other:
-        other.deliver()
+    run_mover(spool)
     assert staged(root) == ["load-1.json"]
     assert len(bodies(jobs)) == 10
     clock.advance(5)
@@ -580,54 +571,43 @@ def test_a_mover_brings_forward_what_its_committer_left(
     assert commit(spool, JOB, [write(spool, JOB, some(1))]).again
 
 
-def test_so_does_the_next_commit_of_that_name(
-    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(Forward, "run", _die)
-        with pytest.raises(KeyboardInterrupt):
-            commit(spool, Job("query", 0), [write(spool, Job("query", 0), some(2, "first"))])
+def test_the_next_commit_forwards_the_messages_of_a_dead_one(spool: Spool, jobs: Queue) -> None:
+    die_committing(spool, Job("query", 0), some(2, "first"))
     for number in (0, 1):
         job = Job("query", number)
         commit(spool, job, [write(spool, job, some(1, "second"))])
     assert bodies(jobs) == [b"first 0", b"first 1", b"second 0"]
 
 
-def _die(forward: Forward) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_job_that_nobody_writes_is_removed_in_time(
+def test_an_abandoned_job_is_removed_later(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
-    part = Part(spool.context, spool.syncer.sync, JOB)
+    part = new_part(spool)
     part.write("jobs", NewMessage(b"never"))
-    part._lock.unlock()  # as if it had died
+    part._lock.unlock()  # as if its process had died
     write(spool, Job("other"), some(1))
-    living = Part(spool.context, spool.syncer.sync, Job("living"))
+    living = new_part(spool, Job("living"))
     living.write("jobs", NewMessage(b"soon"))
     for seconds, left in ((0, 3), (ABANDONED_AFTER_S + 60, 1)):
         clock.advance(seconds)
-        with Spool(root, sync="none", clock=clock) as mover:
-            mover.deliver()
+        run_mover(spool)
         assert len(staged(root)) == left
     assert commit(spool, Job("living"), [living.finish()]) == Outcome(1)
     assert bodies(jobs) == [b"soon"]
 
 
-def test_a_commit_that_comes_too_late_says_so(
+def test_a_commit_of_a_removed_job_fails(
     root: Path, spool: Spool, jobs: Queue, clock: Clock
 ) -> None:
     part = write(spool, JOB, some(2))
     clock.advance(ABANDONED_AFTER_S + 60)
-    with Spool(root, sync="none", clock=clock) as mover:
-        mover.deliver()
+    run_mover(spool)
     with pytest.raises(Unavailable, match="is gone: nobody wrote to it for an hour"):
         commit(spool, JOB, [part])
     assert staged(root) == []
 
 
-def test_fsck_tells_and_mends(root: Path, spool: Spool, jobs: Queue) -> None:
+def test_fsck_reports_and_repairs(root: Path, spool: Spool, jobs: Queue) -> None:
     folder = root / "staging"
     write(spool, JOB, some(2))
     (folder / ".gone-01977420-dc00-7abc-8def-0123456789ab" / "part").mkdir(parents=True)
@@ -644,7 +624,7 @@ def test_fsck_tells_and_mends(root: Path, spool: Spool, jobs: Queue) -> None:
     assert staged(root) == ["other:3", "query.json", "readme"]
 
 
-def test_the_journal_tells_of_a_job(root: Path) -> None:
+def test_a_job_is_written_to_the_journal(root: Path) -> None:
     with Spool(root, sync="none", journal=True) as spool:
         spool.create_queue("jobs")
         commit(spool, JOB, [write(spool, JOB, some(2))])
@@ -655,10 +635,10 @@ def test_the_journal_tells_of_a_job(root: Path) -> None:
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_a_queue_is_not_made_anew_while_a_job_comes_there(
+def test_a_queue_cannot_be_recreated_while_a_job_is_forwarded(
     root: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, fifo: bool
 ) -> None:
-    """Who deletes it waits until the message that is under way is shown, and removes that, too."""
+    """The deletion waits for the message that is being forwarded, and removes it."""
     spool.create_queue("jobs")
     part = write(spool, JOB, [NewMessage(b"OLD", id="report")])
     rename = spool.tree.rename

@@ -1,4 +1,4 @@
-"""Stamps: a deadline and a count in an mtime, and that no foreign time is taken for one."""
+"""Stamps: a deadline and a count in an mtime, which other times are not mistaken for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ coarse = Stamps(coarse=True)
 
 
 @given(ids, deadlines, st.integers(0, 1000))
-def test_a_stamp_says_what_was_stamped(message_id: str, deadline_ms: int, count: int) -> None:
+def test_a_stamp_survives_a_round_trip(message_id: str, deadline_ms: int, count: int) -> None:
     mtime = exact.encode(message_id, deadline_ms, count)
     assert exact.decode(message_id, mtime) == Stamp(deadline_ms, min(count, MAX_COUNT))
     assert exact.deliveries(message_id, mtime) == min(count, MAX_COUNT)
@@ -26,7 +26,7 @@ def test_a_stamp_says_what_was_stamped(message_id: str, deadline_ms: int, count:
 
 
 @given(ids, deadlines, st.integers(1, MAX_COUNT))
-def test_a_stamp_says_whether_the_claim_has_ended(
+def test_a_stamp_of_a_backoff_survives_a_round_trip(
     message_id: str, deadline_ms: int, count: int
 ) -> None:
     waits = Stamp(deadline_ms, count, backs_off=True)
@@ -38,7 +38,7 @@ def test_a_stamp_says_whether_the_claim_has_ended(
 
 
 @given(ids, deadlines)
-def test_no_claim_has_ended_that_there_was_not(message_id: str, deadline_ms: int) -> None:
+def test_a_backoff_without_a_delivery_is_not_a_stamp(message_id: str, deadline_ms: int) -> None:
     mtime = exact.encode(message_id, deadline_ms, 0, backs_off=True)
     assert exact.decode(message_id, mtime) is None
 
@@ -55,19 +55,19 @@ def test_a_foreign_time_verifies_about_twice_in_ten_thousand() -> None:
     dice = random.Random(7)
     times = [dice.randrange(1_600_000_000 * S, 1_900_000_000 * S) for _ in range(200_000)]
     verified = sum(exact.decode("some-id", time) is not None for time in times)
-    assert 20 <= verified <= 60  # 40 are expected; the dice are loaded, so this is no gamble
+    assert 20 <= verified <= 60  # 40 are expected; the seed is fixed
 
 
 @given(deadlines, st.integers(0, MAX_COUNT))
 def test_a_stamp_belongs_to_one_id(deadline_ms: int, count: int) -> None:
     mtime = exact.encode("one", deadline_ms, count)
     others = [f"other-{n}" for n in range(20)]
-    # Two of twenty strangers by chance: once in 10 million.
+    # Three of twenty by chance: less than once in 10 million.
     assert sum(exact.decode(other, mtime) is not None for other in others) <= 2
 
 
 @given(ids, deadlines, st.integers(0, MAX_COUNT))
-def test_coarse_times_round_deadlines_up_and_know_no_count(
+def test_coarse_times_round_deadlines_up_and_have_no_count(
     message_id: str, deadline_ms: int, count: int
 ) -> None:
     mtime = coarse.encode(message_id, deadline_ms, count)

@@ -1,4 +1,4 @@
-"""Each step of a message is counted and noted once, by one table, when it is durable."""
+"""Each step of a message is counted and written to the journal once, when it is durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = {name: row for name, row in vars(transitions).items() if isinstance(row, 
 
 
 class Noted(NoJournal):
-    """A journal in memory: the events in their order."""
+    """A journal in memory: the events in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -44,18 +44,18 @@ def noted(spool: Spool) -> Iterator[Noted]:
     metrics = {step.event: step.metric for step in STEPS}
     expected = Counter(metric for e in journal.events if (metric := metrics[e]) is not None)
     for metric in filter(None, metrics.values()):
-        assert counted[metric] == expected[metric], "the metrics and the journal tell the same"
+        assert counted[metric] == expected[metric], "metrics and journal differ"
 
 
-def test_what_is_taken_back_was_no_step(spool: Spool, jobs: Queue, noted: Noted) -> None:
+def test_an_aborted_claim_is_not_recorded(spool: Spool, jobs: Queue, noted: Noted) -> None:
     jobs.put(b"x")
     spool.deliver()
-    noted_before = list(noted.events)
+    before = list(noted.events)
     claim = prepare.claim(spool.context, "jobs")
-    assert noted.events == noted_before
+    assert noted.events == before
     claim.dirty.close()
     claim.abort()
-    assert noted.events == noted_before
+    assert noted.events == before
 
 
 def test_a_step_is_recorded_when_it_is_durable(spool: Spool, jobs: Queue, noted: Noted) -> None:
@@ -71,9 +71,7 @@ def test_a_step_is_recorded_when_it_is_durable(spool: Spool, jobs: Queue, noted:
     assert noted.events == [*before, "released", "buried"]
 
 
-def test_what_a_renewal_delivers_on_its_way_is_recorded(
-    spool: Spool, jobs: Queue, noted: Noted
-) -> None:
+def test_a_delivery_by_another_verb_is_recorded(spool: Spool, jobs: Queue, noted: Noted) -> None:
     [message_id] = spool.complete(prepare.put(spool.context, "jobs", [NewMessage(b"x")]))
     deliver_one(spool.context, "jobs", message_id)
     assert noted.events == ["accepted", "delivered"]
@@ -87,17 +85,10 @@ def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
     spool.complete(dedup.poll(spool.context, "jobs", 1, 0.0))
     spool.deliver()
     spool.complete(dedup.poll(spool.context, "jobs", 1, 60.0))
-    assert noted.events == [
-        "accepted",
-        "delivered",
-        "moved",
-        "claimed",
-        "redelivered",
-        "claimed",
-    ]
+    assert noted.events == "accepted delivered moved claimed redelivered claimed".split()
 
 
-def test_a_row_is_told_from_another_by_what_it_records_or_renames() -> None:
+def test_rows_of_the_table_differ_in_their_step_or_rename() -> None:
     same = {frozenset((a, b)) for a in ROWS for b in ROWS if a != b and ROWS[a] == ROWS[b]}
     assert same == set(map(frozenset, combinations(("PULL", "MOVE_READY", "REPRIORITIZE"), 2)))
     assert {row.step for row in ROWS.values()} <= set(STEPS)
@@ -105,7 +96,7 @@ def test_a_row_is_told_from_another_by_what_it_records_or_renames() -> None:
     assert {step.metric for step in STEPS} - {None} <= set(METRICS)
 
 
-def test_the_journals_page_tells_every_step() -> None:
+def test_the_page_of_the_journal_lists_every_step() -> None:
     page = (HOME / "docs" / "journal.md").read_text()
     table = page.partition("| event | step |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [step.event for step in STEPS]
@@ -120,18 +111,18 @@ def test_only_the_context_records_steps() -> None:
     assert recorders == {"fsmq/spool/context.py"}
 
 
-def test_the_format_tells_every_row() -> None:
+def test_the_page_of_the_format_lists_every_row() -> None:
     page = (HOME / "docs" / "format.md").read_text()
     listed = page.partition("\n## 2. ")[2].partition("\n## ")[0].replace("\n  ", " ")
-    told = []
+    found = []
     for source, target, names in re.findall(r"(?m)^- (\S+) → `(\w+)/`: (.*)$", listed):
         for name, event in re.findall(r"([a-z][a-z ]*) \(`(\w+)`", names):
-            if source == "any":  # one row for each, of which the name has the state
-                told += [(f"{name} {one.value}", one.value, target, event) for one in _ANY]
+            if source == "any":  # one row for each state, which is in its name
+                found += [(f"{name} {one.value}", one.value, target, event) for one in _ANY]
             else:
-                told.append((name, source.strip("`/"), target, event))
+                found.append((name, source.strip("`/"), target, event))
     folders = {State.READY.value: "queues"}
-    assert sorted((name, folders.get(s, s), t, event) for name, s, t, event in told) == sorted(
+    assert sorted((name, folders.get(s, s), t, event) for name, s, t, event in found) == sorted(
         (
             name.lower().replace("_", " "),
             folders.get(row.source.value, row.source.value),
@@ -146,34 +137,19 @@ _ANY = (State.NEW, State.READY, State.DELAY)
 
 
 def test_views_change_nothing() -> None:
-    looks = {
-        "folder",
-        "path",
-        "stat",
-        "has_queue",
-        "queues",
-        "names",
-        "walk",
-        "ready_names",
-        "show_ready",
-        "open",
-    }
+    reading = "folder path stat has_queue queues names walk ready_names show_ready open".split()
     for path in (HOME / "fsmq/spool/views").rglob("*.py"):
         text = path.read_text()
-        assert set(re.findall(r"\btree\.(\w+)\(", text)) <= looks, path
+        assert set(re.findall(r"\btree\.(\w+)\(", text)) <= set(reading), path
         assert not re.search(r"\bcontext\.(make|record)\(", text), path
 
 
-def test_files_are_moved_by_the_table_alone() -> None:
-    # `verbs.move`, `verbs.removal` and the latch rename first and record when it is durable.
+def test_files_are_moved_only_by_rows_of_the_table() -> None:
+    # `verbs.move`, `verbs.removal` and the latch rename first and record once it is durable.
     callers = {
         path.relative_to(HOME / "fsmq/spool").as_posix()
         for path in Path(HOME / "fsmq/spool").rglob("*.py")
         if re.search(r"\btree\.move\(", path.read_text())
     }
-    assert callers == {
-        "context.py",
-        "verbs/latch.py",
-        "verbs/removal.py",
-        "verbs/moves/move.py",
-    }
+    verbs = {f"verbs/{name}.py" for name in ("latch", "removal", "moves/move")}
+    assert callers == {"context.py", *verbs}

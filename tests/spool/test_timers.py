@@ -1,11 +1,11 @@
-"""Timers: deadlines that come, go and change."""
+"""Timers: deadlines that are added, removed and changed."""
 
 from __future__ import annotations
 
 from fsmq.spool.index.timers import Timers
 
 
-def test_what_is_renewed_again_and_again_has_few_places() -> None:
+def test_a_timer_that_is_renewed_often_takes_little_room() -> None:
     timers = Timers()
     for due_ms in range(20_000, 0, -1):  # a renewal may shorten a claim
         timers.start("one", due_ms)

@@ -1,4 +1,4 @@
-"""Two messages of one own id in a queue: one waits for the other, and each is delivered."""
+"""Two messages with the same own id in a queue: each is delivered, one after the other."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def by_hand(spool: Spool) -> Callable[[], object]:
 
 @pytest.fixture(params=[by_redrive, by_move, by_hand])
 def both(request: pytest.FixtureRequest, spool: Spool, jobs: Queue) -> Queue:
-    """A queue in which one of them is in flight, for a minute, and the other is ready."""
+    """A queue in which one of them is in flight for a minute and the other is ready."""
     jobs.configure(visibility_timeout=60)
-    bring = request.param(spool)
-    # One that is put while the other comes: its sync is under way.
+    bring_other = request.param(spool)
+    # The other message arrives during the sync of the put.
     put = prepare.put(spool.context, "jobs", [NewMessage(b"new", id="order")])
-    bring()
+    bring_other()
     assert bodies(jobs) == [b"old"]
     assert spool.complete(put) == ["order"]
     spool.deliver()
@@ -58,7 +58,7 @@ def bodies(queue: Queue) -> list[bytes]:
     return [message.body for message in queue.claim(10)]
 
 
-def test_each_is_delivered_though_a_claim_is_lost(
+def test_each_is_delivered_though_claims_end(
     both: Queue, spool: Spool, root: Path, clock: Clock
 ) -> None:
     assert bodies(both) == []
@@ -76,7 +76,7 @@ def test_each_is_delivered_though_a_claim_is_lost(
     assert not check(root, offline=True, clock=clock).findings
 
 
-def test_what_is_released_comes_at_once(both: Queue, spool: Spool, clock: Clock) -> None:
+def test_a_released_message_is_claimed_again(both: Queue, spool: Spool, clock: Clock) -> None:
     both.release("order")
     [message] = both.claim(10)
     assert (message.body, message.deliveries) == (b"old", 2)
@@ -87,7 +87,9 @@ def test_what_is_released_comes_at_once(both: Queue, spool: Spool, clock: Clock)
     assert bodies(both) == [b"old"]
 
 
-def test_what_is_used_up_is_buried_and_makes_way(both: Queue, spool: Spool, clock: Clock) -> None:
+def test_the_other_follows_when_the_first_is_buried(
+    both: Queue, spool: Spool, clock: Clock
+) -> None:
     both.configure(max_deliveries=2, dead_letter_queue="buried")
     for _ in range(2):
         clock.advance(61)
@@ -97,7 +99,7 @@ def test_what_is_used_up_is_buried_and_makes_way(both: Queue, spool: Spool, cloc
     assert bodies(spool.queue("buried")) == [b"old"]
 
 
-def test_another_program_finds_the_one_that_waits(both: Queue, root: Path, clock: Clock) -> None:
+def test_another_process_finds_the_waiting_message(both: Queue, root: Path, clock: Clock) -> None:
     clock.advance(61)
     with Spool(root, sync="none", clock=clock) as other:
         other.deliver()
@@ -107,7 +109,7 @@ def test_another_program_finds_the_one_that_waits(both: Queue, root: Path, clock
         assert bodies(other.queue("jobs")) == [b"new"]
 
 
-def test_the_other_is_served_in_turn(both: Queue, spool: Spool) -> None:
+def test_the_other_is_claimed_in_fair_order(both: Queue, spool: Spool) -> None:
     both.configure(fetch_order="fair")
     assert bodies(both) == []
     both.ack("order")
@@ -116,15 +118,15 @@ def test_the_other_is_served_in_turn(both: Queue, spool: Spool) -> None:
     assert sorted(bodies(both)) == [b"later", b"new"]
 
 
-def test_so_it_is_where_times_are_coarse(
+def test_each_is_delivered_where_file_times_are_coarse(
     spool: Spool, jobs: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool.context, "stamps", Stamps(coarse=True))
-    bring = by_hand(spool)
+    bring_other = by_hand(spool)
     jobs.put(b"new", id="order")
     spool.deliver()
     assert bodies(jobs) == [b"new"]
-    bring()
+    bring_other()
     assert bodies(jobs) == []
     clock.advance(61)
     spool.deliver()

@@ -1,19 +1,20 @@
-"""UUIDv7s: what the RFC says of them, and what the spool needs of them."""
+"""UUIDv7s: the requirements of the RFC and of the spool."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
+from functools import partial
 from uuid import UUID
 
 import pytest
 import uuid6
 
 from fsmq.spool.layout.uuids import uuid7
+from tests.spool.running import in_threads
 
 
-def test_it_is_a_uuid_of_version_7() -> None:
+def test_an_id_is_a_uuid_of_version_7() -> None:
     text = uuid7()
     parsed = UUID(text)
     assert str(parsed) == text
@@ -21,7 +22,7 @@ def test_it_is_a_uuid_of_version_7() -> None:
     assert uuid6.UUID(text).version == 7
 
 
-def test_its_time_is_now_however_many_are_made() -> None:
+def test_the_time_of_an_id_is_the_time_of_its_creation() -> None:
     made = []
     for _ in range(20_000):
         before = time.time_ns() // 1_000_000
@@ -29,27 +30,23 @@ def test_its_time_is_now_however_many_are_made() -> None:
     assert all(before <= UUID(text).int >> 80 <= after for before, text, after in made)
 
 
-def test_each_is_greater_than_the_one_before() -> None:
+def test_ids_of_one_thread_are_increasing() -> None:
     made = [uuid7() for _ in range(20_000)]
     assert made == sorted(set(made))
 
 
-def test_threads_draw_different_ones_in_order() -> None:
+def test_ids_of_many_threads_are_unique_and_increasing() -> None:
     made: list[list[str]] = [[] for _ in range(4)]
 
     def draw(into: list[str]) -> None:
         into.extend(uuid7() for _ in range(5_000))
 
-    threads = [threading.Thread(target=draw, args=(into,)) for into in made]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(partial(draw, into) for into in made)
     assert len({text for into in made for text in into}) == 20_000
     assert all(into == sorted(into) for into in made)
 
 
-def test_a_child_draws_other_random_bits_than_its_parent() -> None:
+def test_a_forked_child_draws_other_random_bits() -> None:
     uuid7()
     read, write = os.pipe()
     pid = os.fork()
@@ -64,8 +61,8 @@ def test_a_child_draws_other_random_bits_than_its_parent() -> None:
     assert mine.isdisjoint(text[i : i + 17] for i in range(0, len(text), 17))
 
 
-class Wrong:
-    """The time of day, with an error that can be set."""
+class WrongClock:
+    """The time of day with an adjustable error."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead_s = 0.0
@@ -74,12 +71,12 @@ class Wrong:
 
 
 def time_of(text: str) -> float:
-    """When an id says that it was made."""
+    """The time in an id."""
     return (UUID(text).int >> 80) / 1000
 
 
-def test_they_follow_a_clock_that_is_put_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Wrong(monkeypatch)
+def test_ids_follow_a_clock_that_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WrongClock(monkeypatch)
     clock.ahead_s = 3600
     begun = time.time()
     assert time_of(uuid7()) > begun + 3599
@@ -90,8 +87,8 @@ def test_they_follow_a_clock_that_is_put_right(monkeypatch: pytest.MonkeyPatch) 
     assert made == sorted(set(made))
 
 
-def test_a_small_step_back_does_not_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Wrong(monkeypatch)
+def test_a_small_step_back_does_not_change_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WrongClock(monkeypatch)
     made = []
     for step in (0.0, -1.0, -1.9):
         clock.ahead_s = step

@@ -1,4 +1,4 @@
-"""Who waits for a message: what wakes him, and what does not."""
+"""Claims that wait: events that wake them, and events that do not."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ LONG_S = 30.0
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c", "d"]])
-def test_whichever_thread_looks_the_one_that_is_meant_is_woken(
-    root: Path, names: list[str]
-) -> None:
+def test_the_right_thread_is_woken(root: Path, names: list[str]) -> None:
     with (
         Spool(root, sync="none", delivers=False) as spool,
         Spool(root, sync="none", delivers=False) as other,
@@ -49,7 +47,7 @@ def test_whichever_thread_looks_the_one_that_is_meant_is_woken(
 
 
 @pytest.mark.parametrize("choice", ["a", "a,b"])
-def test_what_another_thread_takes_in_beside_a_claim_is_not_slept_over(
+def test_an_arrival_that_another_thread_reads_during_a_claim_is_not_missed(
     root: Path, monkeypatch: pytest.MonkeyPatch, choice: str
 ) -> None:
     with Spool(root, sync="none", delivers=False) as spool, Spool(root, sync="none") as other:
@@ -60,7 +58,7 @@ def test_what_another_thread_takes_in_beside_a_claim_is_not_slept_over(
         def put_meanwhile(prepared: Any) -> Any:
             monkeypatch.setattr(spool, "complete", complete)
             other.queue("a").put(b"late")
-            spool.context.ready.refresh()  # as a claim from another queue does
+            spool.context.ready.refresh()  # as a claim in another thread does
             return complete(prepared)
 
         monkeypatch.setattr(spool, "complete", put_meanwhile)
@@ -98,10 +96,10 @@ def full(spool: Spool) -> Queue:
 
 
 @pytest.mark.parametrize("make", [fifo, fair, limited, full])
-def test_who_claims_is_not_woken_by_his_own_locks(
+def test_a_claim_is_not_woken_by_its_own_locks(
     root: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Spool], Queue]
 ) -> None:
-    """They lie beside the settings, which who has met a pause watches from then on."""
+    """They are in the folder of the settings, which is watched once a queue was paused."""
     with Spool(root, sync="none", delivers=False) as spool:
         paused = spool.queue("paused", create=True)
         paused.put(b"x")
@@ -121,9 +119,7 @@ def test_who_claims_is_not_woken_by_his_own_locks(
         assert claims < 10
 
 
-def test_without_a_descriptor_one_looks_now_and_then(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_without_a_descriptor_is_short(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> int:
         raise OSError("too many open files")
 

@@ -1,4 +1,4 @@
-"""Workers of the library: what a disk that refuses, and a stop at the wrong moment, do to them."""
+"""Workers of the library: failing disks, and cancelled claims."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.harness.suite import eventually_on_loop
 
 @pytest.fixture
 def work(root: Path) -> Any:
-    """A queue by the real clock, which the threads of a worker share."""
+    """A queue with the real clock."""
     with Spool(root, sync="none") as spool:
         yield spool.queue("work", create=True)
 
 
 def failing(verb: Callable[..., Any], times: int) -> Callable[..., Any]:
-    """A verb that the disk refuses so often at first."""
+    """A verb whose first calls fail."""
     left = [times]
 
     def tried(*of: Any) -> Any:
@@ -36,7 +36,7 @@ def failing(verb: Callable[..., Any], times: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("verb", ["claim", "remove"])
-async def test_what_the_disk_refuses_is_tried_again(
+async def test_failed_verbs_are_retried(
     work: Queue, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     seen: list[bytes] = []
@@ -50,7 +50,7 @@ async def test_what_the_disk_refuses_is_tried_again(
     assert seen == [b"x"]
 
 
-async def test_a_claim_that_is_given_up_gives_its_messages_back_uncounted(
+async def test_a_cancelled_claim_releases_its_messages_without_counting_them(
     work: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, may_claim = threading.Event(), threading.Event()
