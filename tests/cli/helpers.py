@@ -1,4 +1,4 @@
-"""What the tests of the command share: the real `fsmq`, run as a process."""
+"""Helpers of the tests of the command: the real `fsmq`, run as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FSMQ = [sys.executable, "-m", "fsmq.cli"]
 
 
 def commands(*, groups: bool = False) -> Iterator[tuple[str, click.Command]]:
-    """Each command by what is typed after `fsmq`. groups: those of commands, too."""
+    """Commands by the words after `fsmq`. groups: whether to include groups of commands."""
     return _below(main, "", groups)
 
 
@@ -36,8 +36,8 @@ def _below(of: click.Group, typed: str, groups: bool) -> Iterator[tuple[str, cli
             yield from _below(command, f"{typed}{word} ", groups)
 
 
-def taken(program: str, *words: str) -> str:
-    """The command of some words; UsageError if click does not take them."""
+def parsed(program: str, *words: str) -> str:
+    """The command that click finds for some words; UsageError if it refuses them."""
     assert newer(words) == [*words], words
     command, name, rest = PROGRAMS[program], program, [*words]
     context: click.Context | None = None
@@ -51,7 +51,7 @@ def taken(program: str, *words: str) -> str:
 
 
 class Command:
-    """`fsmq` at one place."""
+    """`fsmq` on one spool or server."""
 
     def __init__(self, at: str | Path) -> None:
         self.at = str(at)
@@ -59,21 +59,25 @@ class Command:
     def __call__(
         self, *arguments: str | Path, code: int | None = 0, stdin: bytes = b"", **env: str
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a verb to its end; its exit code is ``code``, unless that is None."""
+        """Run a command and check its exit code, unless ``code`` is None."""
         done = run("fsmq.cli", list(map(str, arguments)), environment(FSMQ_AT=self.at) | env, stdin)
         assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return done
 
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command as a process. options: of Popen."""
+        return subprocess.Popen([*FSMQ, *arguments], env=environment(FSMQ_AT=self.at), **options)
+
     def out(self, *arguments: str | Path, **more: Any) -> str:
-        """What a verb prints."""
+        """What a command prints."""
         return self(*arguments, **more).stdout.decode()
 
     def json(self, *arguments: str | Path, **more: Any) -> Any:
-        """The one document that a verb prints."""
+        """The JSON document that a command prints."""
         return json.loads(self(*arguments, "--json", **more).stdout)
 
     def lines(self, *arguments: str | Path, **more: Any) -> list[Any]:
-        """The lines of JSON that a verb prints."""
+        """The lines of JSON that a command prints."""
         printed = self(*arguments, "--json", **more).stdout
         return [json.loads(line) for line in printed.splitlines()]
 
@@ -84,7 +88,7 @@ class Command:
 
 
 def completed(shell: str, words: list[str], alone: Command) -> list[str]:
-    """What a shell is offered for the last of the words, one ``kind,value`` each."""
+    """The completions of the last word, each as ``kind,value``."""
     env = {
         "_FSMQ_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": " ".join(words),

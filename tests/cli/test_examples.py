@@ -1,4 +1,4 @@
-"""Every command has examples in its ``--help``, and they do what they say."""
+"""Every command has examples in its ``--help``, and they work."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.helpers import PROGRAMS, commands, taken
+from tests.cli.helpers import PROGRAMS, commands, parsed
 from tests.cli.prepared import UUID, prepare
 from tests.harness.desk import Forking
 from tests.harness.forkserver import environment
 from tests.harness.rounds import part_of
 
 COMMANDS = PROGRAMS | {f"fsmq {name}": command for name, command in commands(groups=True)}
-# What goes on until it is stopped, needs a server, Spark or root, or measures.
+# Examples that run until stopped, need a server, Spark or root, or measure.
 NOT_RUN = re.compile(
     r"--follow|--watch|--exec|^tail|^fsmq up|^fsmq top$|^mq|http:|pipeline|^fsmq bench|> /etc"
 )
-# What ends with another code than 0: nothing has been recorded, or is so old; a warning.
+# Exit codes other than 0: nothing is recorded or that old; a warning.
 CODES = {
     "fsmq queue history jobs": 1,
     "fsmq queue history jobs --since 2d --step 1h": 1,
@@ -44,7 +44,7 @@ LINES = [(name, line) for name, command in COMMANDS.items() for line in examples
 
 
 def called(line: str) -> Iterator[str]:
-    """The commands that a line calls, each with words that click takes."""
+    """The commands that a line calls; UsageError if click refuses one."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>")
     lexer.whitespace_split = True
     for _, part in groupby(lexer, lambda word: set(word) <= set("|<>")):
@@ -53,7 +53,7 @@ def called(line: str) -> Iterator[str]:
             if nested := re.fullmatch(r"\$\((.*)\)", word):
                 yield from called(nested[1])
         if words[0] in PROGRAMS:
-            yield taken(*words)
+            yield parsed(*words)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -62,8 +62,8 @@ def test_every_command_has_one_to_three_examples(name: str) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what examples read."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that examples read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inbox").mkdir()
     (tmp_path / "refund.json").write_text("{}")
@@ -72,7 +72,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("name", "line"), LINES, ids=[line for _, line in LINES])
-def test_an_example_is_taken_as_it_is(name: str, line: str, place: Path) -> None:
+def test_an_example_is_parsed(name: str, line: str, folder: Path) -> None:
     paths = [*called(line)]
     assert any(path == name or path.startswith(f"{name} ") for path in paths), paths
 
@@ -88,14 +88,16 @@ RUN = [line for _, line in LINES if not NOT_RUN.search(line)]
 
 
 @pytest.mark.parametrize("line", part_of(RUN[:: len(RUN) // 10], RUN))
-def test_an_example_does_what_it_says(line: str, place: Path, forking: Forking) -> None:
-    root = place / "mq"
+def test_an_example_runs(line: str, folder: Path, forking: Forking) -> None:
+    root = folder / "mq"
     ref = prepare(root)
-    (place / "keys.toml").touch(0o600)
+    (folder / "keys.toml").touch(0o600)
     env = environment(FSMQ_AT=str(root), FSMQ_ROOT=str(root))
     env["PATH"] = f"{forking.folder}:{env['PATH']}"
     here = line.replace("/var/lib/fsmq", str(root))
     if " move " in line:
         here = here.replace(UUID, ref)
-    done = subprocess.run(["bash", "-c", here], cwd=place, env=env, capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", here], cwd=folder, env=env, capture_output=True, timeout=60
+    )
     assert done.returncode == CODES.get(line, 0), (here, done.stdout, done.stderr)

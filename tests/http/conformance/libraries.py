@@ -1,7 +1,4 @@
-"""The libraries as speakers of the suite: requests are calls, in a thread.
-
-Each stands on a spool that it opens itself, and once more on a server.
-"""
+"""The libraries as speakers: requests are calls in a thread, on a spool or on a server."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from tests.http.conformance.speaker import Claimed, Line, Speaker
 from tests.http.helpers import Answer
 
 Call: TypeAlias = Callable[[Any], object]
-"""It gets the spool or the client."""
+"""Called with the spool or the client."""
 
 
 class Thread:
-    """A thread that makes calls, one after the other. place: a spool, or a client."""
+    """A thread that makes calls, one after the other. place: the spool or client."""
 
     def __init__(self, place: Spool | Client) -> None:
         self._place = place
@@ -55,7 +52,7 @@ class Thread:
 
 
 class Called(Speaker):
-    """A library on a spool, whose requests are calls."""
+    """A library on a spool."""
 
     lacks: ClassVar[Mapping[str, str]] = {
         "keys": "who can open the folder has every right",
@@ -91,7 +88,7 @@ class Library(Called):
 
 
 class Dyno(Called):
-    """`fsmq.dyno`, whose ids producers choose."""
+    """`fsmq.dyno`, where producers choose the ids."""
 
     name = "dyno"
     lacks: ClassVar[Mapping[str, str]] = {

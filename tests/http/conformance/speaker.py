@@ -1,4 +1,4 @@
-"""What the suite asks of a dialect, or of a library."""
+"""The interface of a dialect or library to the tests of conformance."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from tests.http.helpers import Answer
 
 
 class Claimed(NamedTuple):
-    """A message as a dialect gives it. handle: what it is acknowledged and renewed by."""
+    """A claimed message. handle: for its acknowledgement and renewal."""
 
     handle: str
     body: str
 
 
 class Line(Protocol):
-    """What carries requests, one after the other, and brings their answers in that order."""
+    """A connection: requests one after the other, and answers in their order."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *of: object) -> None: ...
     def begin(self, asked: Any) -> None: ...
     def is_read(self) -> bool:
-        """Whether all that was sent has begun."""
+        """Whether all requests that were sent have begun."""
 
     def answer(self) -> Answer: ...
 
 
 class Speaker(ABC):
-    """One dialect, as a client with a key speaks it.
+    """One dialect, spoken by a client with a key.
 
-    name: of the dialect. lacks: what it has no request for, and why: a claim that waits
-    ("waiting"), that is made longer ("renewal"), or that says for how long it is ("visibility",
-    else the queue does); keys ("keys"); a client that hangs up ("hanging up"); messages of other
-    dialects ("sharing").
+    name: of the dialect. lacks: missing features, and why: claims that wait ("waiting"), renewals
+    ("renewal"), claims with their own visibility timeout ("visibility"), keys ("keys"), clients
+    that hang up ("hanging up"), and messages of other dialects ("sharing").
     """
 
     name: ClassVar[str]
@@ -65,7 +64,7 @@ class Speaker(ABC):
     def line(self) -> Line: ...
 
     def folders(self, queue: str) -> tuple[str, ...]:
-        """The queues of the spool in which the messages of a queue lie."""
+        """The queues of the spool that have the messages of a queue."""
         return (queue,)
 
     def make(self, queue: str) -> None:

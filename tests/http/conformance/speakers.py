@@ -1,6 +1,6 @@
-"""What each dialect says for the same verbs: requests at the wire, and what their answers mean.
+"""The requests and answers of each dialect.
 
-A dialect that is added to `fsmq.http.dialects` gets a speaker here, and meets all of the suite.
+A new dialect in `fsmq.http.dialects` needs a speaker here, and gets all tests of conformance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.http.helpers import Answer, Wire
 
 
 class Request(NamedTuple):
-    """A request at the wire."""
+    """A request of HTTP."""
 
     method: str
     target: str
@@ -115,7 +115,7 @@ class EmoDedup(Emo):
 
 
 class Dynamiq(Wired):
-    """Dynamiq: the queue says how long messages are hidden; nothing waits."""
+    """Dynamiq: visibility timeouts belong to the queue, and no request waits."""
 
     name = "dynamiq"
     lacks: ClassVar[Mapping[str, str]] = {
@@ -178,7 +178,7 @@ class Sqs(Wired):
 
 
 class Sns(Sqs):
-    """Amazon SNS: published to the topic of a queue's name, whose subscriber the queue is."""
+    """Amazon SNS: publishes to a topic of the name of the queue, which subscribes to it."""
 
     name = "sns"
 

@@ -1,6 +1,6 @@
-"""A message is claimable when its put is answered: through every door, in every process, at once.
+"""A message is claimable as soon as its put is answered: in every dialect and process.
 
-No mover runs, and nobody waits.
+No mover runs, and no claim waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMES = 40
 
 
 class Running(NamedTuple):
-    """Two processes of mq, which share one socket, and no mover. spool: its folders."""
+    """Two processes of mq that share one socket, no mover, and their spool."""
 
     suite: Suite
     spool: Spool
@@ -46,19 +46,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("kind", SPEAKERS, ids=[one.name for one in SPEAKERS])
-def test_a_claim_behind_the_answer_gets_it(running: Running, kind: type[Speaker]) -> None:
+def test_a_message_is_claimable_after_its_answer(running: Running, kind: type[Speaker]) -> None:
     speaker = kind(running.suite.url, running.key, running.spool)
     queue = f"of-{kind.name}"
     speaker.make(queue)
     for folder in speaker.folders(queue):
         running.spool.queue(folder).configure(visibility_timeout=600)
-    for number in range(TIMES):  # each asks a process of its own, which chance chooses
+    for number in range(TIMES):  # the kernel chooses the process of each request
         assert speaker.ask(speaker.put(queue, f"message {number}")).status < 300
         [claimed] = speaker.take(queue)
         assert f"message {number}" in claimed.body
 
 
-def test_so_does_what_the_library_puts_or_claims(running: Running) -> None:
+def test_a_message_is_claimable_between_library_and_server(running: Running) -> None:
     speaker = Native(running.suite.url, running.key, running.spool)
     jobs = running.spool.queue("jobs", create=True)
     for number in range(TIMES):
@@ -70,7 +70,7 @@ def test_so_does_what_the_library_puts_or_claims(running: Running) -> None:
         assert message.body == b"over http %d" % number
 
 
-def test_so_does_each_copy_of_a_publish_and_each_of_a_batch(running: Running) -> None:
+def test_copies_of_a_publish_and_batches_are_claimable(running: Running) -> None:
     names = ["one", "other"]
     topic = running.spool.topic("news", create=True)
     for name in names:
@@ -87,8 +87,8 @@ def test_so_does_each_copy_of_a_publish_and_each_of_a_batch(running: Running) ->
                 assert len(another.queue("one").claim(count=100)) == 100
 
 
-def test_so_does_what_came_while_events_of_it_were_lost(tmp_path: Path) -> None:
-    """A process that is stopped takes none in; behind so many the kernel drops the others."""
+def test_a_message_is_claimable_after_lost_events(tmp_path: Path) -> None:
+    """A stopped process reads no events, and the kernel drops those beyond its limit."""
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if most > 100_000:
         pytest.skip(f"{most} events are kept: too many to overflow them here")
@@ -105,7 +105,7 @@ def test_so_does_what_came_while_events_of_it_were_lost(tmp_path: Path) -> None:
         suite["mq"].signal(signal.SIGSTOP)
         [message_id] = loud.put_many([b"x"])
         here = suite.root / "queues" / "loud" / message_id
-        for number in range(most // 2 + 1):  # there and back are two events
+        for number in range(most // 2 + 1):  # each rename is two events
             there = here.with_name(f"other-{number % 2}")
             here.rename(there)
             here = there

@@ -1,4 +1,4 @@
-"""What every dialect and library promises: the same messages, claims, rights and limits."""
+"""Every dialect and library has the same messages, claims, rights and limits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.http.conformance.speakers import SPEAKERS
 from tests.http.keyfile import add_key
 
 BODY = 'text with "quotes", <tags> & ünïcödé'
-AS_JSON = json.dumps(BODY, ensure_ascii=False)  # EmoDB's messages are JSON, and others see it
+AS_JSON = json.dumps(BODY, ensure_ascii=False)  # as other dialects see messages of EmoDB
 SHORT_S = 1
 
 
 class Guarded(NamedTuple):
-    """A suite with two keys: one for everything, one for another queue. spool: its folders."""
+    """A suite, its spool, a key with all rights, and one for another queue."""
 
     suite: Suite
     spool: Spool
@@ -46,7 +46,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 class Queue:
-    """A queue, and a client of one dialect."""
+    """A queue and a client of one dialect."""
 
     def __init__(self, guarded: Guarded, speaker: Speaker, name: str) -> None:
         self.speaker = speaker
@@ -59,7 +59,7 @@ class Queue:
             each.configure(**settings)
 
     def counts(self) -> tuple[int, int]:
-        """How many messages are ready, and how many are in flight."""
+        """The numbers of ready messages and of those in flight."""
         counts = [each.counts() for each in self._of_spool]
         return sum(one.ready for one in counts), sum(one.in_flight for one in counts)
 
@@ -90,9 +90,9 @@ def queue(guarded: Guarded, request: pytest.FixtureRequest) -> Queue:
     return Queue(guarded, speaker, f"{speaker.name}-{name}")
 
 
-def needs(queue: Queue, what: str) -> None:
-    """Leave the test where a dialect has nothing for it."""
-    if (reason := queue.speaker.lacks.get(what)) is not None:
+def needs(queue: Queue, feature: str) -> None:
+    """Skip the test if the dialect lacks a feature."""
+    if (reason := queue.speaker.lacks.get(feature)) is not None:
         pytest.skip(reason)
 
 
@@ -100,7 +100,7 @@ def test_every_dialect_has_a_speaker() -> None:
     assert {one.name for one in SPEAKERS} >= {"native", *CHOICES}
 
 
-def test_a_message_comes_back_as_it_was_put(queue: Queue) -> None:
+def test_a_message_is_claimed_as_it_was_put(queue: Queue) -> None:
     queue.put()
     claimed = queue.claim()
     assert claimed.body == BODY
@@ -123,7 +123,7 @@ def test_all_dialects_see_the_same_messages(queue: Queue, guarded: Guarded) -> N
     assert queue.counts() == (0, 0)
 
 
-def test_what_is_not_acknowledged_is_delivered_again(queue: Queue) -> None:
+def test_a_message_is_redelivered_when_its_claim_ends(queue: Queue) -> None:
     queue.put()
     first = queue.claim(SHORT_S)
     again = eventually(lambda: queue.speaker.take(queue.name))
@@ -132,7 +132,7 @@ def test_what_is_not_acknowledged_is_delivered_again(queue: Queue) -> None:
     assert queue.counts() == (0, 0)
 
 
-def test_a_claim_that_is_renewed_ends_later(queue: Queue) -> None:
+def test_a_renewal_extends_the_claim(queue: Queue) -> None:
     needs(queue, "renewal")
     queue.put()
     claimed = queue.claim(30)
@@ -143,7 +143,7 @@ def test_a_claim_that_is_renewed_ends_later(queue: Queue) -> None:
     queue.ack(claimed)
 
 
-def test_a_key_without_the_right_does_nothing(queue: Queue, guarded: Guarded) -> None:
+def test_a_key_without_the_right_is_refused(queue: Queue, guarded: Guarded) -> None:
     needs(queue, "keys")
     queue.put()
     claimed = queue.claim()
@@ -159,7 +159,7 @@ def test_a_key_without_the_right_does_nothing(queue: Queue, guarded: Guarded) ->
     queue.ack(claimed)
 
 
-def test_a_body_that_is_too_large_is_refused(queue: Queue) -> None:
+def test_a_large_body_is_refused(queue: Queue) -> None:
     queue.set(max_message_bytes=100)
     asked = queue.speaker.put(queue.name, "x" * 200)
     assert queue.speaker.ask(asked).status // 100 == 4
@@ -175,7 +175,7 @@ def test_a_paused_queue_gives_nothing(queue: Queue) -> None:
     assert eventually(lambda: queue.speaker.take(queue.name))
 
 
-def test_a_limit_of_claims_holds(queue: Queue) -> None:
+def test_a_limit_of_claims_is_kept(queue: Queue) -> None:
     queue.set(max_in_flight=1)
     queue.put("1")
     queue.put("2")
@@ -195,7 +195,7 @@ def test_a_claim_waits_for_a_message(queue: Queue) -> None:
     assert claimed.body == BODY
 
 
-def test_who_hangs_up_gets_nothing(queue: Queue) -> None:
+def test_a_client_that_hangs_up_claims_nothing(queue: Queue) -> None:
     needs(queue, "waiting")
     needs(queue, "hanging up")
     with queue.speaker.line() as line:

@@ -1,26 +1,28 @@
-"""What the tests of pages ask the API, to see what a page has done."""
+"""The API and forms, for tests that check what pages show and do."""
 
 from __future__ import annotations
 
 import json
 import urllib.request
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 from tests.harness.suite import Suite
 
 
 class Api:
-    """The API of a suite. key: what it is asked with."""
+    """The API of a suite. key: sent with each request."""
 
     def __init__(self, suite: Suite, key: str = "") -> None:
-        self._url = suite.url
+        self.url = suite.url
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[Any, bytes]:
-        """Headers and body of an answer, which has to be no error."""
-        asked = urllib.request.Request(self._url + path, body, method=method)
+        """Headers and body of an answer; an error status raises HTTPError."""
+        asked = urllib.request.Request(self.url + path, body, method=method)
         for name, value in (self._headers | headers).items():
             asked.add_header(name.replace("_", "-"), value)
         with urllib.request.urlopen(asked, timeout=30) as answer:
@@ -56,5 +58,19 @@ class Api:
 
 
 def page(api: Api, path: str) -> str:
-    """The text of a page, which has to be no error."""
+    """The text of a page; an error status raises HTTPError."""
     return api.ask("GET", f"/_ui/{path}")[1].decode()
+
+
+def post(api: Api, path: str, *form: tuple[str, str]) -> str:
+    """Send a form; the text of the page to which the answer redirects."""
+    headers = {"Content_Type": "application/x-www-form-urlencoded", "Origin": api.url}
+    return api.ask("POST", f"/_ui/{path}", urlencode(form).encode(), **headers)[1].decode()
+
+
+def page_or_error(api: Api, path: str) -> str:
+    """The text of a page, also of one with an error status."""
+    try:
+        return page(api, path)
+    except HTTPError as error:
+        return error.read().decode()

@@ -1,10 +1,10 @@
-"""A real Chromium for the tests of pages, which notes whatever a page should not do."""
+"""A real Chromium for the tests of pages, which notes everything that a page must not do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +15,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 # Chromium's own sandbox does not work for root; no test opens what is not its own.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none"]
-# Else each way to an empty page and back begins a process.
+# Without them each visit of an empty page starts a process.
 OPTIONS += ["--process-per-site", "--disable-site-isolation-trials"]
-PATIENCE_MS = 120_000  # also beside much other work
+PATIENCE_MS = 120_000  # enough for a busy machine
 
 
 @contextmanager
@@ -30,17 +30,17 @@ def chromium() -> Iterator[Any]:
 
 
 def window(browser: Any, **options: Any) -> Any:
-    """A window whose cookies and files are its own."""
+    """A window with its own cookies and cache."""
     opened = browser.new_context(**{"reduced_motion": "reduce", **options})
     opened.set_default_timeout(PATIENCE_MS)
     return opened
 
 
 class Tab:
-    """A tab, and what its pages did that none should do.
+    """A tab that notes faults of its pages.
 
-    faults: dialogs of scripts, errors on the console (where reports of the policy are, too), errors
-    of scripts, and requests to another host than ``url``'s.
+    faults: dialogs of scripts, errors of scripts and on the console (also reports of the content
+    security policy), and requests to other hosts than that of ``url``.
     """
 
     def __init__(self, page: Any, url: str) -> None:
@@ -57,7 +57,7 @@ class Tab:
             page.on(event, note)
 
     def open(self, path: str = "") -> Any:
-        """Open a page of ours; the answer."""
+        """Open a page; the answer."""
         return self.page.goto(f"{self.url}/_ui/{path}", wait_until="domcontentloaded")
 
     def click(self, name: str, **options: Any) -> None:
@@ -70,13 +70,17 @@ class Tab:
         self.page.get_by_text(text).first.wait_for()
 
     def leave(self) -> Any:
-        """Leave its pages; the empty tab. A fault fails the test."""
+        """Leave the page and fail if a fault was noted; the empty tab."""
         self.page.unroute_all()
         self.page.goto("about:blank")
         for event, note in self._noted.items():
             self.page.remove_listener(event, note)
         assert not self.faults, "\n".join(self.faults)
         return self.page
+
+    def wait_until_live(self) -> None:
+        """Wait until the page receives updates."""
+        self.page.locator("#mark[data-state=live]").wait_for()
 
     def _error(self, error: Any) -> None:
         self.faults.append(f"error: {error}")
@@ -86,7 +90,7 @@ class Tab:
         dialog.dismiss()
 
     def _console(self, message: Any) -> None:
-        # A browser notes there each answer that is an error, which may be what a test asks for.
+        # Chromium also logs each answer with an error status, which a test may ask for.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(f"console: {message.text}")
 
@@ -95,3 +99,6 @@ class Tab:
             return
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
             self.faults.append(f"request: {request.url}")
+
+
+OpenTab: TypeAlias = Callable[..., Tab]

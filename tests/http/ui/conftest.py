@@ -1,6 +1,6 @@
-"""Fixtures of the tests of pages: one browser for each file of them.
+"""Fixtures of the tests of pages: one browser for each test file.
 
-As long as it runs there is an event loop in this thread, which others could not bear.
+While it runs, this thread has an event loop, which tests of other files could not use.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ def api(suite: Suite) -> Api:
 
 @pytest.fixture(scope="module")
 def spool(suite: Suite) -> Iterator[Spool]:
-    """Its spool, for what the API would take long to make."""
+    """The spool of the suite, for setups that would take long over the API."""
     with Spool(suite.root, sync="none") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The browser; it takes a second to start."""
+    """A browser, shared because it takes a second to start."""
     with chromium() as running:
         yield running
 
 
 class Tabs:
-    """Tabs of windows, by the options of these; the empty ones are used again.
+    """Tabs by the options of their windows; empty tabs are used again.
 
-    A window would load and parse all files anew, and a tab begin processes, for a second each.
+    A new window loads all files again and a new tab starts processes, which takes a second each.
     """
 
     def __init__(self, browser: Any) -> None:
@@ -70,17 +70,17 @@ def tabs(browser: Any) -> Tabs:
 
 @pytest.fixture
 def open_tab(browser: Any, tabs: Tabs) -> Iterator[Callable[..., Tab]]:
-    """Opens tabs, all of which are left and asked for faults in the end.
+    """Opens tabs; at the end they are left, and their faults fail the test.
 
-    own: whether in a window of its own, with no cookies of others.
+    own: in a window of its own, without cookies of other tests.
     """
     with ExitStack() as at_end:
 
         def open_one(suite: Suite, *, own: bool = False, **options: Any) -> Tab:
             if own:
-                window_of_its_own = window(browser, **options)
-                at_end.callback(window_of_its_own.close)
-                tab = Tab(window_of_its_own.new_page(), suite.url)
+                new = window(browser, **options)
+                at_end.callback(new.close)
+                tab = Tab(new.new_page(), suite.url)
                 at_end.callback(tab.leave)
             else:
                 tab = Tab(tabs.take(options), suite.url)

@@ -1,4 +1,4 @@
-"""A spool with something on each page: for tests, and for the pictures of the documentation."""
+"""A spool with data on each page, for tests and for the pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .asked import Api
 
 
 def fill(spool: Spool, api: Api) -> str:
-    """Put something on each page; a message that was claimed."""
+    """Put data on each page; the id of a claimed message."""
     for name in ("mail", "reports", "jobs.dead"):
         spool.create_queue(name)
     spool.create_queue("jobs")
@@ -34,7 +34,7 @@ def fill(spool: Spool, api: Api) -> str:
 
 
 def _fill_logs(spool: Spool) -> None:
-    """A log with a channel that is done, one that is behind, one that is blocked, and a pause."""
+    """A log with channels that are done, behind, blocked and paused."""
     visits = spool.log("visits", create=True)
     visits.publish_many(
         [
@@ -80,7 +80,7 @@ def pages(message: str) -> dict[str, str]:
 
 
 def write_history(root: Path, hours: int = 3) -> None:
-    """A history of some hours, as `mq` would have noted it."""
+    """Write a history of some hours, in the format of `mq`."""
     now = int(time.time())
     for at in range(now - hours * 3600, now, 60):
         wave = 1 + math.sin(at / 1700)

@@ -13,7 +13,7 @@ from .browser import Tab, chromium, window
 from .filled import fill, write_history
 
 DOCS = HOME / "docs"
-# Each picture: its page, whether it is light or dark, and how high it is.
+# Picture: page, color scheme, height.
 PICTURES = {
     "overview": ("", "light", 900),
     "queues": ("queues", "light", 520),

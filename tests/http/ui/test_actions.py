@@ -1,9 +1,9 @@
-"""Every action of the pages, done in a browser with and without scripts, and seen in the spool."""
+"""Every action of the pages, in a browser with and without scripts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -15,36 +15,34 @@ from tests.harness.rounds import ALL, part_of
 from tests.harness.suite import Suite, eventually
 
 from .asked import Api
-from .browser import Tab, needs_chromium
+from .browser import OpenTab, Tab, needs_chromium
 
 pytestmark = needs_chromium
-OpenTab = Callable[..., Tab]
-NEVER = "0 3 29 2 *"  # so seldom that no test meets it
-
+NEVER = "0 3 29 2 *"  # too rare to happen during a test
 
 WAYS = {"scripts": True, "plain": False}
-# Without scripts a form is the browser's own business: of each kind of them one is sent that way.
+# Tests that run without scripts, too: one for each kind of form.
 SENT_PLAIN = {
-    "test_release",  # those who are chosen, and what is undone
-    "test_bury",  # a question
-    "test_move",  # a question with choices of its own
-    "test_redrive",  # a form of all, beside a heading
+    "test_release",  # selected rows, and undo
+    "test_bury",  # a confirmation
+    "test_move",  # a confirmation with fields
+    "test_redrive",  # a form beside a heading
     "test_send_a_file_and_take_it_back",  # a file
-    "test_pause_and_resume",  # a menu, and a form that asks nothing
+    "test_pause_and_resume",  # a menu, and a form without confirmation
     "test_change_settings",  # many fields
-    "test_purge",  # a name that is typed
-    "test_a_topic",  # two forms of one page
+    "test_purge",  # a confirmation by typing the name
+    "test_a_topic",  # two forms on one page
     "test_a_schedule",  # forms in rows
-    "test_a_schedule_is_changed_and_never_replaced_by_a_new_one",  # a link in a form
-    "test_a_channel",  # forms in rows, and questions
+    "test_a_new_schedule_does_not_replace_an_existing_one",  # a link in a form
+    "test_a_channel",  # forms in rows, and confirmations
     "test_a_form_keeps_what_was_typed",
-    "test_what_a_change_of_settings_would_refuse_is_not_asked",
+    "test_invalid_settings_of_a_queue_are_refused_before_the_question",
     "test_a_question_keeps_what_was_typed",
 }
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """With scripts all actions are done, and some without; in `make soak` all both ways."""
+    """Run all tests with scripts, and some without them; in `make soak` all without them, too."""
     if "tab" not in metafunc.fixturenames:
         return
     is_plain = metafunc.function.__name__ in SENT_PLAIN or ALL
@@ -65,8 +63,14 @@ def tab(request: pytest.FixtureRequest, open_tab: OpenTab, suite: Suite) -> Tab:
 
 
 @pytest.fixture
+def scripted(open_tab: OpenTab, suite: Suite) -> Tab:
+    """A tab that always runs scripts."""
+    return open_tab(suite)
+
+
+@pytest.fixture
 def dead(api: Api, queue: str) -> str:
-    """A queue for what dies in ``queue``."""
+    """The dead-letter queue of ``queue``."""
     name = f"{queue}.dead"
     api.make(name)
     api.change(queue, max_deliveries=5, dead_letter_queue=name)
@@ -74,7 +78,7 @@ def dead(api: Api, queue: str) -> str:
 
 
 def question(tab: Tab) -> Any:
-    """What is asked: a page, or a dialog with it."""
+    """The confirmation: a page, or a dialog."""
     found = tab.page.locator("#question")
     found.wait_for()
     return found
@@ -90,7 +94,7 @@ def agree(tab: Tab, typed: str = "", **fields: str) -> None:
 
 
 def refused(tab: Tab, field: str, typed: str, problem: str) -> None:
-    """Wait until a form is there again: with what was typed, and what is wrong beside its field."""
+    """Wait until a form is shown again with its value and an error beside the field."""
     box = tab.page.locator(f"[name={field}][aria-invalid=true]")
     box.wait_for()
     assert box.input_value() == typed
@@ -105,50 +109,49 @@ def refuse(tab: Tab) -> None:
 
 
 def did(tab: Tab, text: str) -> None:
-    """Wait until the page says what was done."""
+    """Wait for the notice of an action."""
     tab.page.locator(".notice", has_text=text).wait_for()
 
 
-def open_when_there(tab: Tab, api: Api, path: str, button: Any, words: bytes) -> None:
-    """Open a page when it has a button, which may take as long as counts are old.
+def open_when_ready(tab: Tab, api: Api, path: str, button: Any, words: bytes) -> None:
+    """Open a page when it has a button, which may take until the counts are renewed.
 
-    The API asks for it first: a browser has much more work with each page.
+    The API polls first, as each page costs a browser much more.
     """
     eventually(lambda: words in api.ask("GET", f"/_ui/{path}")[1])
-    eventually(lambda: tab.open(path) and button.count())  # of another process of mq
+    eventually(lambda: tab.open(path) and button.count())  # another process of mq may answer
 
 
 def open_menu(tab: Tab, api: Api, queue: str) -> None:
     name = f"Actions of {queue}"
     button = tab.page.get_by_role("button", name=name, exact=True)
-    open_when_there(tab, api, f"queues?match={queue}", button, name.encode())
+    open_when_ready(tab, api, f"queues?match={queue}", button, name.encode())
     button.click()
 
 
 def choose(tab: Tab, queue: str, state: str, message: str) -> None:
     tab.open(f"q/{queue}?state={state}")
-    # What is not seen of an id is copied with it.
+    # The whole id is in the page, also the part that is cut off on the screen.
     tab.page.locator(".messages th code", has_text=message).wait_for()
     tab.page.locator(f"input[value='{message}']").check()
 
 
-def stand(api: Api, queue: str, state: str) -> str:
-    """Put a message into a state, for two hours if it is in flight; its id."""
+def put_in_state(api: Api, queue: str, state: str) -> str:
+    """Put a message into a state; its id."""
     found = api.put(queue, query="?delay=3600" if state == "delayed" else "")
     if state == "in_flight":
         api.claim(queue, "?wait=15&visibility=7200")
-    # A page without scripts shows for ever what there was when it was opened.
+    # A page without scripts is not updated.
     path = f"/_ui/q/{queue}?state={state}"
     eventually(lambda: found.encode() in api.ask("GET", path)[1])
     return found
 
 
-# Counts are eventually true: the server keeps them for a moment.
 # -- messages --------------------------------------------------------------------------------------
 
 
 def test_release(tab: Tab, api: Api, queue: str, state: str) -> None:
-    choose(tab, queue, state, stand(api, queue, state))
+    choose(tab, queue, state, put_in_state(api, queue, state))
     tab.click("Release")
     did(tab, "Released: 1")
     eventually(lambda: api.counts(queue) == {"ready": 1})
@@ -158,7 +161,7 @@ def test_release(tab: Tab, api: Api, queue: str, state: str) -> None:
 
 
 def test_release_later(tab: Tab, api: Api, queue: str) -> None:
-    tab.open(f"q/{queue}/m/{stand(api, queue, 'in_flight')}")
+    tab.open(f"q/{queue}/m/{put_in_state(api, queue, 'in_flight')}")
     tab.page.locator("[name=delay]").select_option("3600")
     tab.click("Release")
     did(tab, "Released: 1")
@@ -167,7 +170,7 @@ def test_release_later(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_hold(tab: Tab, api: Api, queue: str) -> None:
-    message = stand(api, queue, "in_flight")
+    message = put_in_state(api, queue, "in_flight")
     tab.open(f"q/{queue}/m/{message}")
     tab.click("Hold 5 minutes longer")
     did(tab, "Held longer: 1")
@@ -183,7 +186,7 @@ def ends_at(tab: Tab) -> float:
 
 
 def test_bury(tab: Tab, api: Api, queue: str, dead: str) -> None:
-    message = stand(api, queue, "in_flight")
+    message = put_in_state(api, queue, "in_flight")
     choose(tab, queue, "in_flight", message)
     tab.click("Bury")
     refuse(tab)
@@ -198,7 +201,7 @@ def test_bury(tab: Tab, api: Api, queue: str, dead: str) -> None:
 
 
 def test_delete_messages(tab: Tab, api: Api, queue: str) -> None:
-    message = stand(api, queue, "ready")
+    message = put_in_state(api, queue, "ready")
     choose(tab, queue, "ready", message)
     tab.click("Delete")
     assert "1 message" in question(tab).inner_text()
@@ -212,7 +215,7 @@ def test_delete_messages(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_move(tab: Tab, api: Api, queue: str) -> None:
-    message = stand(api, queue, "ready")
+    message = put_in_state(api, queue, "ready")
     api.make(f"{queue}.to")
     choose(tab, queue, "ready", message)
     tab.click("Move")
@@ -226,13 +229,13 @@ def test_move(tab: Tab, api: Api, queue: str) -> None:
     eventually(lambda: api.counts(queue) == {})
     choose(tab, f"{queue}.to", "ready", message)
     tab.click("Move")
-    agree(tab, to=queue, rate="5")  # a chosen one
+    agree(tab, to=queue, rate="5")  # only the selected message
     did(tab, "goes on in the background")
     eventually(lambda: api.counts(queue) == {"ready": 1})
 
 
 def test_move_all_by_the_menu_of_a_row(tab: Tab, api: Api, queue: str) -> None:
-    stand(api, queue, "ready")
+    put_in_state(api, queue, "ready")
     api.make(f"{queue}.to")
     open_menu(tab, api, queue)
     tab.click("Move all")
@@ -243,14 +246,14 @@ def test_move_all_by_the_menu_of_a_row(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_redrive(tab: Tab, api: Api, queue: str, dead: str) -> None:
-    choose(tab, queue, "in_flight", stand(api, queue, "in_flight"))
+    choose(tab, queue, "in_flight", put_in_state(api, queue, "in_flight"))
     tab.click("Bury")
     agree(tab)
     did(tab, "Buried: 1")
     eventually(lambda: api.counts(dead) == {"ready": 1})
     section = tab.page.locator("section", has_text=dead)
     button = section.get_by_role("button", name="Redrive all")
-    open_when_there(tab, api, "dead", button, f">{dead}</a> <span".encode())
+    open_when_ready(tab, api, "dead", button, f">{dead}</a> <span".encode())
     button.click()
     agree(tab)
     did(tab, "goes on in the background")
@@ -293,7 +296,7 @@ def test_send_a_file_and_take_it_back(tab: Tab, api: Api, queue: str) -> None:
 
 
 def test_send_again(tab: Tab, api: Api, queue: str) -> None:
-    message = stand(api, queue, "ready")
+    message = put_in_state(api, queue, "ready")
     tab.open(f"q/{queue}/m/{message}")
     facts = tab.page.locator("main").inner_text()
     for said in ("Place in line", "the first", "5 bytes on disk"):
@@ -358,8 +361,8 @@ def test_a_pause_ends_in_the_zone_of_the_reader(
     did(tab, "The pause has a new end")
 
 
-def test_a_schedule_is_changed_and_never_replaced_by_a_new_one(
-    tab: Tab, suite: Suite, api: Api, queue: str
+def test_a_new_schedule_does_not_replace_an_existing_one(
+    tab: Tab, suite: Suite, queue: str
 ) -> None:
     name, body = f"nightly-{queue}"[:60], "first\nsecond "
     with Spool(suite.root, sync="none") as spool:
@@ -393,15 +396,12 @@ def test_a_schedule_is_changed_and_never_replaced_by_a_new_one(
 
 
 @pytest.mark.parametrize("width", [390, 800, 1000, 1280])
-def test_a_time_zone_stays_in_one_line(
-    open_tab: OpenTab, suite: Suite, queue: str, width: int
-) -> None:
-    tab = open_tab(suite)
-    size = tab.page.viewport_size
+def test_a_time_zone_stays_in_one_line(scripted: Tab, suite: Suite, queue: str, width: int) -> None:
+    size = scripted.page.viewport_size
     with Spool(suite.root, sync="none") as spool:
         spool.schedule(f"zone-{width}").define("30 3 * * *", queue, timezone="Europe/Berlin")
-        tab.page.set_viewport_size({"width": width, "height": 800})
-        tab.open("schedules")
+        scripted.page.set_viewport_size({"width": width, "height": 800})
+        scripted.open("schedules")
         lines = """cells => cells.map(cell => {
             const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
             while (!texts.nextNode().data.includes("Europe/Berlin")) {}
@@ -411,27 +411,10 @@ def test_a_time_zone_stays_in_one_line(
             range.setEnd(texts.currentNode, at + "Europe/Berlin".length);
             return range.getClientRects().length;
         })"""
-        row = tab.page.locator("tr", has_text=f"zone-{width}")
+        row = scripted.page.locator("tr", has_text=f"zone-{width}")
         assert row.locator("[data-l=When], [data-l=Next]").evaluate_all(lines) == [1, 1]
         spool.schedule(f"zone-{width}").delete()
-    tab.page.set_viewport_size(size)
-
-
-def test_a_schedule_without_its_queue_asks_in_a_dialog(
-    open_tab: OpenTab, suite: Suite, queue: str
-) -> None:
-    tab = open_tab(suite)
-    tab.open("schedules/new")
-    for field, value in (("name", "x"), ("cron", "61 * * * *"), ("queue", f"{queue}x")):
-        tab.page.fill(f"#new [name={field}]", value)
-    tab.click("Define schedule")
-    refused(tab, "cron", "61 * * * *", "61")
-    assert tab.page.locator(".problem").count() == 1
-    tab.page.fill("#new [name=cron]", NEVER)
-    tab.page.locator(".problem").wait_for(state="detached")
-    tab.click("Define schedule")
-    assert "There is no queue named" in question(tab).inner_text()
-    refuse(tab)
+    scripted.page.set_viewport_size(size)
 
 
 def test_change_settings(tab: Tab, api: Api, queue: str) -> None:
@@ -449,15 +432,7 @@ def test_change_settings(tab: Tab, api: Api, queue: str) -> None:
     assert api.look(queue)["settings"]["visibility_timeout"] == 75
 
 
-def test_a_setting_that_cannot_be_is_refused_in_words(tab: Tab, api: Api, queue: str) -> None:
-    tab.open(f"q/{queue}/settings")
-    tab.page.fill("[name=visibility_timeout]", "often")
-    tab.click("Show the changes")
-    refused(tab, "visibility_timeout", "often", "0 seconds to 7 days")
-    assert api.look(queue)["settings"]["visibility_timeout"] == 30
-
-
-def test_what_a_change_of_settings_would_refuse_is_not_asked(
+def test_invalid_settings_of_a_queue_are_refused_before_the_question(
     tab: Tab, api: Api, queue: str
 ) -> None:
     tab.open(f"q/{queue}/settings")
@@ -468,7 +443,7 @@ def test_what_a_change_of_settings_would_refuse_is_not_asked(
     assert api.look(queue)["settings"]["dead_letter_queue"] is None
 
 
-def test_what_a_change_of_a_channel_would_refuse_is_not_asked(
+def test_invalid_settings_of_a_channel_are_refused_before_the_question(
     tab: Tab, queue: str, log: Log
 ) -> None:
     with Spool(log.spool.context.tree.root, sync="none") as spool:
@@ -479,7 +454,7 @@ def test_what_a_change_of_a_channel_would_refuse_is_not_asked(
     refused(tab, "dead_letter_queue", f"{queue}.fifo", "is a fifo queue")
 
 
-# What may answer instead of a page: the API, a proxy, nothing that says why.
+# Answers with an error: of the API, of a proxy, or without a cause.
 ERRORS = {
     "a problem": (503, "application/problem+json", '{"title": "Busy", "detail": "try later"}'),
     "a page of a proxy": (502, "text/html", "<h1>Bad</h1><p>try later</p>"),
@@ -492,15 +467,14 @@ ERRORS = {
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_any_error_is_told(
-    open_tab: OpenTab, suite: Suite, queue: str, error: str, is_asked: bool
+def test_every_kind_of_error_is_shown(
+    scripted: Tab, queue: str, error: str, is_asked: bool
 ) -> None:
-    tab = open_tab(suite)
-    tab.open(f"q/{queue}/settings")
-    tab.page.fill("[name=visibility_timeout]", "1m")
+    scripted.open(f"q/{queue}/settings")
+    scripted.page.fill("[name=visibility_timeout]", "1m")
     if is_asked:
-        tab.click("Show the changes")
-        question(tab)
+        scripted.click("Show the changes")
+        question(scripted)
     status, kind, body = ERRORS[error]
 
     def answer(route: Any) -> None:
@@ -509,48 +483,45 @@ def test_any_error_is_told(
         else:
             route.continue_()
 
-    tab.page.route("**/q/*", answer)
-    tab.click("Change settings" if is_asked else "Show the changes")
-    told = tab.page.locator("dialog[open] #question", has_text="It could not be done")
-    told.wait_for()
-    assert (str(status) if error == "nothing" else "try later") in told.inner_text()
-    refuse(tab)
-    assert tab.page.input_value("[name=visibility_timeout]") == "1m"
+    scripted.page.route("**/q/*", answer)
+    scripted.click("Change settings" if is_asked else "Show the changes")
+    shown = scripted.page.locator("dialog[open] #question", has_text="It could not be done")
+    shown.wait_for()
+    assert (str(status) if error == "nothing" else "try later") in shown.inner_text()
+    refuse(scripted)
+    assert scripted.page.input_value("[name=visibility_timeout]") == "1m"
 
 
-def test_a_form_that_is_refused_after_its_question_comes_again(
-    open_tab: OpenTab, suite: Suite, api: Api, queue: str
-) -> None:
-    tab = open_tab(suite)
-    tab.open(f"q/{queue}/settings")
-    tab.page.fill("[name=max_deliveries]", "5")
-    tab.page.fill("[name=dead_letter_queue]", f"{queue}.dead")
-    tab.click("Show the changes")
-    value = question(tab).locator("[name=dead_letter_queue]")
+def test_a_form_refused_after_its_question_is_shown_again(scripted: Tab, queue: str) -> None:
+    scripted.open(f"q/{queue}/settings")
+    scripted.page.fill("[name=max_deliveries]", "5")
+    scripted.page.fill("[name=dead_letter_queue]", f"{queue}.dead")
+    scripted.click("Show the changes")
+    value = question(scripted).locator("[name=dead_letter_queue]")
     value.evaluate("(field, queue) => { field.value = queue; }", queue)
-    agree(tab)
-    refused(tab, "dead_letter_queue", queue, "is the queue itself")
-    assert not tab.page.locator("dialog[open]").count()
+    agree(scripted)
+    refused(scripted, "dead_letter_queue", queue, "is the queue itself")
+    assert not scripted.page.locator("dialog[open]").count()
 
 
 def test_purge(tab: Tab, api: Api, queue: str) -> None:
-    stand(api, queue, "ready")
+    put_in_state(api, queue, "ready")
     tab.open(f"q/{queue}/settings")
     tab.click("Purge")
     agree(tab, typed=f"{queue}x")
     refused(tab, "typed", f"{queue}x", "That is not its name. Nothing was done.")
     box = tab.page.locator("[name=typed]").bounding_box()
-    told = tab.page.locator("#q-typed-problem").bounding_box()
+    error = tab.page.locator("#q-typed-problem").bounding_box()
     assert box is not None
-    assert told is not None
-    assert told["y"] >= box["y"] + box["height"]  # its border does not cross the text
+    assert error is not None
+    assert error["y"] >= box["y"] + box["height"]  # the error is below its field
     eventually(lambda: api.counts(queue) == {"ready": 1})
     agree(tab, typed=queue)
     did(tab, "Purged: about 1")
     eventually(lambda: api.counts(queue) == {})
 
 
-def test_delete_a_queue(tab: Tab, api: Api, suite: Suite, queue: str) -> None:
+def test_delete_a_queue(tab: Tab, suite: Suite, queue: str) -> None:
     tab.open(f"q/{queue}/settings")
     tab.click("Delete the queue")
     agree(tab, typed="jobs")
@@ -617,19 +588,16 @@ def test_a_schedule(tab: Tab, api: Api, queue: str) -> None:
     assert row.count() == 0
 
 
-# -- what scripts add ------------------------------------------------------------------------------
+# -- dialogs ---------------------------------------------------------------------------------------
 
 
-def test_a_dialog_begins_at_cancel_and_escape_ends_it(
-    open_tab: OpenTab, suite: Suite, api: Api, queue: str
-) -> None:
-    tab = open_tab(suite)
-    choose(tab, queue, "ready", stand(api, queue, "ready"))
-    tab.click("Delete")
-    question(tab)
-    assert tab.page.evaluate("document.activeElement.textContent") == "Cancel"
-    tab.page.keyboard.press("Escape")
-    tab.page.locator("dialog").wait_for(state="hidden")
+def test_a_dialog_focuses_cancel_and_escape_closes_it(scripted: Tab, api: Api, queue: str) -> None:
+    choose(scripted, queue, "ready", put_in_state(api, queue, "ready"))
+    scripted.click("Delete")
+    question(scripted)
+    assert scripted.page.evaluate("document.activeElement.textContent") == "Cancel"
+    scripted.page.keyboard.press("Escape")
+    scripted.page.locator("dialog").wait_for(state="hidden")
     eventually(lambda: api.counts(queue) == {"ready": 1})
 
 
@@ -638,7 +606,7 @@ def test_a_dialog_begins_at_cancel_and_escape_ends_it(
 
 @pytest.fixture
 def log(suite: Suite, queue: str) -> Iterator[Log]:
-    """A log with twelve messages, and a channel that the first one blocks."""
+    """A log with twelve messages and a channel that is blocked by the first one."""
     with Spool(suite.root, sync="none") as spool:
         log = spool.log(f"{queue}.log", create=True)
         log.publish_many([f"message {number}" for number in range(12)])
@@ -726,7 +694,7 @@ def test_a_channel(tab: Tab, log: Log) -> None:
     assert log.channels() == []
 
 
-def test_a_message_that_blocks_is_buried(tab: Tab, api: Api, queue: str, log: Log) -> None:
+def test_a_blocking_message_can_be_buried(tab: Tab, api: Api, queue: str, log: Log) -> None:
     tab.open(f"logs/{log.name}/c/stuck")
     tab.click("Bury it")
     agree(tab, reason="no address")
@@ -735,7 +703,7 @@ def test_a_message_that_blocks_is_buried(tab: Tab, api: Api, queue: str, log: Lo
     eventually(lambda: api.counts(f"{queue}.dead") == {"ready": 1})
 
 
-def test_a_message_that_was_skipped_meanwhile_is_not_skipped_again(tab: Tab, log: Log) -> None:
+def test_a_skip_is_refused_when_the_channel_has_moved(tab: Tab, log: Log) -> None:
     tab.open(f"logs/{log.name}/c/stuck")
     log.channel("stuck").seek("last")
     tab.click("Skip it")
@@ -744,23 +712,22 @@ def test_a_message_that_was_skipped_meanwhile_is_not_skipped_again(tab: Tab, log
     assert log.channel("stuck").state().position == 12
 
 
-def test_a_menu_stands_at_its_row(open_tab: OpenTab, suite: Suite, api: Api, queue: str) -> None:
-    tab = open_tab(suite)
-    open_menu(tab, api, queue)
-    menu = tab.page.locator("#menu")
+def test_a_menu_opens_below_its_button(scripted: Tab, api: Api, queue: str) -> None:
+    open_menu(scripted, api, queue)
+    menu = scripted.page.locator("#menu")
     menu.get_by_role("link", name="Open").wait_for()
-    box, button = menu.bounding_box(), tab.page.locator("[name=menu]").bounding_box()
+    box, button = menu.bounding_box(), scripted.page.locator("[name=menu]").bounding_box()
     assert box is not None
     assert button is not None
     assert abs(box["y"] - button["y"] - button["height"]) < 20
-    assert not tab.page.locator("dialog[open]").count()
+    assert not scripted.page.locator("dialog[open]").count()
     focused = "document.activeElement.textContent"
-    assert tab.page.evaluate(focused) == "Open"
-    tab.page.keyboard.press("ArrowDown")
-    assert tab.page.evaluate(focused) == "Send"
-    tab.page.keyboard.press("Escape")
+    assert scripted.page.evaluate(focused) == "Open"
+    scripted.page.keyboard.press("ArrowDown")
+    assert scripted.page.evaluate(focused) == "Send"
+    scripted.page.keyboard.press("Escape")
     menu.wait_for(state="hidden")
-    assert tab.page.evaluate("document.activeElement.name") == "menu"
+    assert scripted.page.evaluate("document.activeElement.name") == "menu"
 
 
 # -- forms that are refused ------------------------------------------------------------------------
@@ -774,7 +741,7 @@ def test_a_form_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None:
     tab.page.fill("[name=delay]", "5m")
     file = {"name": "x.txt", "mimeType": "text/plain", "buffer": b"of a file"}
     if tab.page.evaluate("document.getElementById('slash').hidden") is False:
-        tab.page.set_input_files("[name=file]", [file])  # without scripts a browser forgets it
+        tab.page.set_input_files("[name=file]", [file])  # lost without scripts
     tab.page.locator("#send button").click()
     refused(tab, "priority", "300", "0 to 99")
     assert tab.page.input_value("[name=body]") == "\nfirst\n"
@@ -785,7 +752,7 @@ def test_a_form_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None:
     eventually(lambda: api.counts(queue) == {"delayed": 1})
 
 
-def test_a_wrong_crontab_line_stays(tab: Tab, queue: str) -> None:
+def test_a_schedule_form_keeps_a_wrong_crontab_line(tab: Tab, queue: str) -> None:
     tab.open("schedules/new")
     values = {"name": "x y", "cron": "61 * * * *", "queue": queue, "body": "run", "timezone": "UTC"}
     for field, value in values.items():
@@ -798,20 +765,8 @@ def test_a_wrong_crontab_line_stays(tab: Tab, queue: str) -> None:
     refused(tab, "name", "x y", "is not a schedule name")
 
 
-def test_a_wrong_name_stays(tab: Tab) -> None:
-    for path, button, field in (
-        ("new", "Create queue", "queue"),
-        ("new-topic", "Create topic", "topic"),
-        ("new-log", "Create log", "log"),
-    ):
-        tab.open(path)
-        tab.page.fill(f"input[name={field}]", "a b/c")
-        tab.click(button)
-        refused(tab, field, "a b/c", f"is not a {field} name")
-
-
 def test_a_question_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None:
-    message = stand(api, queue, "ready")
+    message = put_in_state(api, queue, "ready")
     choose(tab, queue, "ready", message)
     tab.click("Move")
     agree(tab, to=f"{queue}.nowhere", rate="5")
@@ -822,25 +777,23 @@ def test_a_question_keeps_what_was_typed(tab: Tab, api: Api, queue: str) -> None
     refused(tab, "rate", "often", "is not a number")
 
 
-def test_the_next_runs_show_while_one_types(open_tab: OpenTab, suite: Suite) -> None:
-    tab = open_tab(suite)
-    tab.open("schedules/new")
-    tab.page.fill("[name=timezone]", "Europe/Berlin")
-    tab.page.fill("[name=cron]", "30 3 * * *")
-    runs = tab.page.locator("#runs li")
+def test_the_next_runs_are_shown_while_typing(scripted: Tab) -> None:
+    scripted.open("schedules/new")
+    scripted.page.fill("[name=timezone]", "Europe/Berlin")
+    scripted.page.fill("[name=cron]", "30 3 * * *")
+    runs = scripted.page.locator("#runs li")
     runs.first.wait_for()
     assert runs.count() == 3
     assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d 03:30:00 Europe/Berlin", runs.first.inner_text())
-    tab.page.fill("[name=cron]", "99 3 * * *")
-    tab.page.locator("#runs .problem").wait_for()
+    scripted.page.fill("[name=cron]", "99 3 * * *")
+    scripted.page.locator("#runs .problem").wait_for()
 
 
-def test_health_is_told_at_once_and_problems_first(open_tab: OpenTab, suite: Suite) -> None:
-    tab = open_tab(suite)
-    tab.open("cluster")
-    tab.page.locator("[data-health]").first.wait_for()  # nobody pressed a button
-    tab.open("cluster")
-    found = tab.page.locator("[data-health]")
+def test_health_is_shown_at_once_and_problems_first(scripted: Tab) -> None:
+    scripted.open("cluster")
+    scripted.page.locator("[data-health]").first.wait_for()  # without pressing a button
+    scripted.open("cluster")
+    found = scripted.page.locator("[data-health]")
     worst = ["error", "warning", "note", "ok"]
     levels = [worst.index(str(one.get_attribute("data-health"))) for one in found.all()]
     assert levels == sorted(levels)

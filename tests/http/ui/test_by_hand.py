@@ -1,4 +1,4 @@
-"""Addresses and forms that no page has written, and messages that no page should grow by."""
+"""Addresses and forms that no page produces, and limits of the size of pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.http.test_memory import most_memory
 from .asked import Api
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-# What docs/security.md allows beyond the memory for bodies.
+# What docs/security.md allows in addition to the memory for bodies.
 BEYOND = 64 * 1024 * 1024
 ADDRESS = re.compile(r'(?:href|action|hx-sse:connect)="([^"]*)"')
 
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 def ask(suite: Suite, method: str, path: str, came_from: str = "", **form: str) -> Answer:
-    """A page, by its address as it stands here. came_from: the address of the page before."""
+    """Request a page; its address is sent as it is. came_from: the Referer."""
     connection = http.client.HTTPConnection("127.0.0.1", suite.port, timeout=60)
     headers = {"Origin": suite.url, **(FORM if form else {})}
     headers |= {"Referer": came_from} if came_from else {}
@@ -45,14 +45,14 @@ def ask(suite: Suite, method: str, path: str, came_from: str = "", **form: str) 
 @pytest.mark.parametrize(
     "place", ["", "queues", "topics", "logs", "schedules", "work", "dead", "cluster"]
 )
-def test_a_notice_of_another_page_offers_no_undo(suite: Suite, place: str) -> None:
+def test_notices_of_other_pages_offer_no_undo(suite: Suite, place: str) -> None:
     for did in ("paused", "resumed", "held&of=1:x", "sent&of=x", "subscribed&of=x"):
         status, text = ask(suite, "GET", f"{place}?did={did}")
         assert (status, "Undo" in text) == (200, False), did
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "{" * 100_000, "9" * 100_000])
-def test_a_setting_that_is_no_value_is_refused(suite: Suite, value: str) -> None:
+def test_absurd_settings_are_refused(suite: Suite, value: str) -> None:
     Api(suite).make("nested")
     asked = ask(suite, "POST", "q/nested", do="configure", max_deliveries=value)
     assert asked.status == 400
@@ -60,7 +60,7 @@ def test_a_setting_that_is_no_value_is_refused(suite: Suite, value: str) -> None
 
 
 @pytest.mark.parametrize("do", ["skip", "bury"])
-def test_an_offset_that_is_none_is_refused(suite: Suite, do: str) -> None:
+def test_malformed_offsets_are_refused(suite: Suite, do: str) -> None:
     api = Api(suite)
     for made in ("/_logs/numbers", "/_logs/numbers/channels/c"):
         api.ask("PUT", made)
@@ -71,8 +71,8 @@ def test_an_offset_that_is_none_is_refused(suite: Suite, do: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["q/a:b", "q/a:b?state=new", "topics/a:b"])
-def test_no_address_begins_with_a_name(suite: Suite, page: str) -> None:
-    """Up to a colon a browser takes that for a scheme, as it does with javascript:."""
+def test_no_link_begins_with_a_name(suite: Suite, page: str) -> None:
+    """A browser would take the part before a colon for a scheme, as in javascript:."""
     Api(suite).make("a:b")
     Api(suite).ask("PUT", "/_topics/a:b")
     status, text = ask(suite, "GET", page)
@@ -84,7 +84,7 @@ def test_no_address_begins_with_a_name(suite: Suite, page: str) -> None:
     assert 'action="./a:b"' in asked.text
 
 
-def test_who_gets_a_message_is_told_by_its_body_too(suite: Suite) -> None:
+def test_a_preview_of_subscribers_applies_filters_on_bodies(suite: Suite) -> None:
     api = Api(suite)
     api.make("takes-bodies")
     api.ask("PUT", "/_topics/bodies")
@@ -96,7 +96,7 @@ def test_who_gets_a_message_is_told_by_its_body_too(suite: Suite) -> None:
         assert f"By their filters {number} of 1 subscriptions take it" in asked.text
 
 
-def test_a_body_is_not_shown_at_a_thousand_times_its_size(suite: Suite) -> None:
+def test_a_deeply_nested_body_is_not_blown_up(suite: Suite) -> None:
     api = Api(suite)
     api.make("deep")
     deep, many = 900, 30_000
@@ -110,15 +110,15 @@ def test_a_body_is_not_shown_at_a_thousand_times_its_size(suite: Suite) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["q/large", "dead"])
-def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: str) -> None:
-    """They show the beginnings, to however many look at the same time."""
+def test_lists_do_not_hold_the_bodies_of_large_messages(suite: Suite, page: str) -> None:
+    """They show only the beginnings, also to many viewers at once."""
     api = Api(suite)
     api.make("large")
     api.make("buries", max_deliveries=5, dead_letter_queue="large")
     for _ in range(50):
         api.put("large", b"x" * 1_000_000)
     assert "977 KiB" in ask(suite, "GET", "q/large").text or page == "dead"
-    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # forget what was the most
+    Path(f"/proc/{suite['mq'].pid}/clear_refs").write_text("5")  # reset the peak
     before = memory(suite)
     with ThreadPoolExecutor(24) as pool:
         answers = list(pool.map(lambda _: ask(suite, "GET", page), range(24)))
@@ -127,7 +127,7 @@ def test_lists_of_large_messages_keep_none_of_their_bodies(suite: Suite, page: s
     api.ask("DELETE", "/large/messages")
 
 
-def test_forms_with_files_take_no_more_than_the_memory_for_bodies(tmp_path: Path) -> None:
+def test_forms_with_files_stay_within_the_body_memory(tmp_path: Path) -> None:
     limit, size = 128 * 1024 * 1024, 12 * 1024 * 1024
     file = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n' + b"x" * size
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -142,8 +142,8 @@ def test_forms_with_files_take_no_more_than_the_memory_for_bodies(tmp_path: Path
         assert most_memory(suite, send, (400, 503), 24, 24) < limit + BEYOND
 
 
-def test_a_refused_form_takes_no_more_than_the_memory_for_bodies(tmp_path: Path) -> None:
-    """What was typed is shown again: each quote as five signs, in a text and in its bytes."""
+def test_refused_forms_stay_within_the_body_memory(tmp_path: Path) -> None:
+    """The page repeats the input with each quote as five characters, as text and as bytes."""
     limit, size = 32 * 1024 * 1024, 1000 * 1024
     form = b"do=send&delay=never&body=" + b'"' * size
     options = ["--sync=none", f"--max-body-memory={limit}"]
@@ -176,7 +176,7 @@ def test_a_long_text_is_sent_as_a_file(suite: Suite) -> None:
         assert (b"send a long text as a file" in asked.body) == (status == 400)
 
 
-def test_no_page_has_a_long_address_in_each_of_its_links(suite: Suite) -> None:
+def test_links_do_not_repeat_a_long_address(suite: Suite) -> None:
     Api(suite).make("linked")
     for path in ("q/linked?did=sent&of={}", "queues?x={}", "q/linked?state={}", "none/{}"):
         for sign in (",", "(", "/"):
@@ -188,8 +188,8 @@ def test_no_page_has_a_long_address_in_each_of_its_links(suite: Suite) -> None:
     assert text.count('name="message"') == 50
 
 
-def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
-    """What is compiled of it is kept, and takes thirty times its size."""
+def test_long_patterns_are_refused(suite: Suite) -> None:
+    """A compiled pattern is cached and takes thirty times its size."""
     assert ask(suite, "GET", "queues?match=" + "*a" * 100).status == 200
     assert ask(suite, "GET", "queues?match=" + "*a" * 1000).status == 400
 
@@ -205,16 +205,16 @@ def test_a_pattern_is_no_longer_than_a_name(suite: Suite) -> None:
         ("https://elsewhere/_ui/../_logs", "../../"),
         ("https://elsewhere/_ui/%2e%2e/_logs", "../../"),
         ("http://[", "../../"),
-        ("http://localhost/_ui/q/jobs/none", "../../"),  # this page itself
+        ("http://localhost/_ui/q/jobs/none", "../../"),  # the page itself
     ],
 )
-def test_back_leads_to_where_one_came_from(suite: Suite, came_from: str, back: str) -> None:
+def test_the_back_link_leads_to_the_previous_page(suite: Suite, came_from: str, back: str) -> None:
     status, text = ask(suite, "GET", "q/jobs/none", came_from)
     assert status == 404
     assert f'<a href="{back}" data-cancel' in text
 
 
-def test_the_menu_marks_where_a_page_belongs(suite: Suite) -> None:
+def test_the_menu_marks_the_section_of_a_page(suite: Suite) -> None:
     Api(suite).make("marked")
     marks = re.compile(r'aria-current="(page|true)">([A-Z][a-z ]+)</a>')
     for path, mark in {
@@ -227,7 +227,7 @@ def test_the_menu_marks_where_a_page_belongs(suite: Suite) -> None:
         assert marks.findall(ask(suite, "GET", path).text)[0] == mark, path
 
 
-def test_no_form_leads_to_a_long_address(suite: Suite) -> None:
+def test_a_form_does_not_redirect_to_a_long_address(suite: Suite) -> None:
     api = Api(suite)
     api.make("led")
     gone = {"do": "remove", "message": api.put("led"), "containing": "x" * 300_000, "sure": "1"}

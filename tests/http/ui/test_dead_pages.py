@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from urllib.parse import urlencode
 
 import pytest
 
 from fsmq.spool.spool import Spool
-from tests.harness.suite import Suite, eventually
+from tests.harness.suite import eventually
 
-from .asked import Api, page
-
-
-def post(api: Api, suite: Suite, path: str, *form: tuple[str, str]) -> str:
-    """What a form is answered with, after its redirection."""
-    headers = {"Content_Type": "application/x-www-form-urlencoded"}
-    _, body = api.ask("POST", f"/_ui/{path}", urlencode(form).encode(), Origin=suite.url, **headers)
-    return body.decode()
+from .asked import Api, page, post
 
 
 @pytest.fixture
 def dead(api: Api, spool: Spool, queue: str) -> str:
-    """A dead-letter queue with five messages: four for one reason, one for another."""
+    """A dead-letter queue with four messages for one reason and one for another."""
     name = f"{queue}.dead"
     spool.create_queue(name)
     api.change(queue, max_deliveries=3, dead_letter_queue=name)
@@ -38,7 +30,7 @@ def dead(api: Api, spool: Spool, queue: str) -> str:
 
 
 def section(api: Api, dead: str) -> str:
-    """The part of the page of dead letters that is about one queue, once it has all five."""
+    """The section of a queue on the page of dead letters, when it has all five."""
 
     def found() -> str:
         _, _, rest = page(api, "dead").partition(f">{dead}</a>")
@@ -48,9 +40,7 @@ def section(api: Api, dead: str) -> str:
     return str(eventually(found))
 
 
-def test_dead_letters_of_one_reason_are_one_row_whatever_the_bodies(
-    api: Api, dead: str, queue: str
-) -> None:
+def test_dead_letters_are_grouped_by_reason(api: Api, dead: str, queue: str) -> None:
     found = section(api, dead)
     rows = re.findall(
         r'<tr><td class="n"[^>]*>([0-9]+)</td>.*?data-l="Reason">([^<]*?)\s*<details>',
@@ -68,44 +58,38 @@ def test_dead_letters_of_one_reason_are_one_row_whatever_the_bodies(
     assert f'/{queue}">{queue}</a>' in found
 
 
-def test_after_a_redrive_of_a_group_one_is_back_at_all_dead_letters(
-    api: Api, suite: Suite, queue: str, dead: str
-) -> None:
+def test_actions_on_a_group_return_to_the_page_of_dead_letters(api: Api, dead: str) -> None:
     ids = re.findall('name="message" value="([^"]+)"', section(api, dead))
     assert len(ids) == 5
     form = [("do", "redrive"), ("back", "dead"), *(("message", one) for one in ids[:2])]
-    asked = post(api, suite, f"q/{dead}", *form)
+    asked = post(api, f"q/{dead}", *form)
     assert "Redrive 2 messages?" in asked
     assert 'name="back" value="dead"' in asked
-    done = post(api, suite, f"q/{dead}", *form, ("sure", "yes"))
+    done = post(api, f"q/{dead}", *form, ("sure", "yes"))
     assert "Redriven: 2." in done
     assert "<h1>Dead letters</h1>" in done
     removing = [("do", "remove"), ("back", "dead"), ("sure", "yes"), ("message", ids[2])]
-    assert "<h1>Dead letters</h1>" in post(api, suite, f"q/{dead}", *removing)
+    assert "<h1>Dead letters</h1>" in post(api, f"q/{dead}", *removing)
 
 
-def test_a_redrive_says_which_queue_is_paused(
-    api: Api, suite: Suite, queue: str, dead: str
-) -> None:
-    assert "is paused" not in post(api, suite, f"q/{dead}", ("do", "redrive"))
+def test_a_redrive_warns_that_a_queue_is_paused(api: Api, queue: str, dead: str) -> None:
+    assert "is paused" not in post(api, f"q/{dead}", ("do", "redrive"))
     api.change(queue, paused=True)
-    asked = post(api, suite, f"q/{dead}", ("do", "redrive"))
+    asked = post(api, f"q/{dead}", ("do", "redrive"))
     assert f"{queue} is paused until it is resumed: messages that go there wait." in asked
     api.change(queue, paused="2100-01-01T00:00:00Z")
-    asked = post(api, suite, f"q/{dead}", ("do", "redrive"))
+    asked = post(api, f"q/{dead}", ("do", "redrive"))
     assert f"{queue} is paused until 2100-01-01T00:00:00Z" in asked
     api.make(f"{queue}.other")
-    elsewhere = post(api, suite, f"q/{dead}", ("do", "redrive"), ("to", f"{queue}.other"))
+    elsewhere = post(api, f"q/{dead}", ("do", "redrive"), ("to", f"{queue}.other"))
     assert "is paused" not in elsewhere
 
 
-def test_the_page_of_a_dead_letter_queue_says_why_they_are_there(
-    api: Api, queue: str, dead: str
-) -> None:
+def test_the_page_of_a_dead_letter_queue_shows_reasons(api: Api, queue: str, dead: str) -> None:
     found = page(api, f"q/{dead}")
     heads = re.findall(r"<th scope=\"col\"[^>]*>([A-Za-z]+)</th>", found)
     assert heads == ["Id", "From", "Reason", "Age", "Deliveries", "Size", "Body"]
-    assert found.count("HTTP 502 after") == 8  # the text of a cell, and its title
+    assert found.count("HTTP 502 after") == 8  # in the text and in the title of each cell
     assert "tried for ever" not in found
     assert "Redrive all" in found
     assert found.index(">Delete</button>") < found.index("<table")

@@ -1,4 +1,4 @@
-"""Forms as they come over HTTP: what is refused comes back; and what people did is kept."""
+"""Forms and settings as pages show and parse them, and recent actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TYPED: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize("text", TYPED)
-def test_people_type_units(text: str) -> None:
+def test_settings_are_parsed_with_units(text: str) -> None:
     name, value = TYPED[text]
     assert parsed(name, SETTINGS[name], text) == value
 
@@ -58,13 +58,15 @@ def test_people_type_units(text: str) -> None:
         ("max_rate", "9" * 400, "must be 0.001 to"),
     ],
 )
-def test_what_cannot_be_is_refused_in_the_same_units(name: str, text: str, problem: str) -> None:
+def test_a_setting_out_of_range_is_refused_with_its_units(
+    name: str, text: str, problem: str
+) -> None:
     with pytest.raises(InvalidValue, match=problem):
         parsed(name, SETTINGS[name], text)
 
 
 @given(st.integers(0, 604_800_000), st.one_of(st.none(), st.integers(1, 2**40)))
-def test_a_form_that_is_sent_unchanged_changes_nothing(timeout_ms: int, size: int | None) -> None:
+def test_an_unchanged_form_changes_nothing(timeout_ms: int, size: int | None) -> None:
     settings = QueueSettings(visibility_timeout=timeout_ms / 1000, max_message_bytes=size)
     for name in (name for group in OF_QUEUE.groups.values() for name in group):
         before = getattr(settings, name)
@@ -76,11 +78,7 @@ def test_a_form_that_is_sent_unchanged_changes_nothing(timeout_ms: int, size: in
 
 @pytest.mark.parametrize(
     ("fields", "fixed"),
-    [
-        (OF_QUEUE, {"paused", "fifo", "index"}),
-        (OF_LOG, set()),
-        (OF_CHANNEL, {"paused"}),
-    ],
+    [(OF_QUEUE, {"paused", "fifo", "index"}), (OF_LOG, set()), (OF_CHANNEL, {"paused"})],
 )
 def test_each_setting_is_in_one_group(fields: Fields, fixed: set[str]) -> None:
     grouped = [name for group in fields.groups.values() for name in group]
@@ -88,23 +86,23 @@ def test_each_setting_is_in_one_group(fields: Fields, fixed: set[str]) -> None:
     assert set(fields.settings) - set(grouped) == fixed
 
 
-def test_people_read_units() -> None:
+def test_settings_are_shown_with_units() -> None:
     assert in_words("max_partition_age", SETTINGS["max_partition_age"], 432_000.0) == "5 days"
     assert in_words("min_partitions", SETTINGS["min_partitions"], 1) == "1 partition"
     assert in_words("max_depth", SETTINGS["max_depth"], None) == "any number"
 
 
-def test_counts_are_told_in_words() -> None:
+def test_sizes_are_shown_with_units() -> None:
     assert [size(count) for count in (0, 1, 2, 1024)] == ["0 bytes", "1 byte", "2 bytes", "1.0 KiB"]
 
 
 @pytest.mark.parametrize("name", ["max_messages", "max_length"])
-def test_the_usual_name_of_a_setting_leads_to_ours(name: str) -> None:
+def test_a_common_name_of_a_setting_suggests_ours(name: str) -> None:
     with pytest.raises(InvalidValue, match=r"did you mean max_depth\?"):
         QueueSettings().changed({name: 5})
 
 
-def test_a_dead_letter_tells_its_deliveries_in_both_queues(suite: Suite) -> None:
+def test_a_dead_letter_shows_its_deliveries_in_both_queues(suite: Suite) -> None:
     api = Api(suite)
     api.make("buried.dead")
     api.make("buried", max_deliveries=5, dead_letter_queue="buried.dead")
@@ -117,7 +115,7 @@ def test_a_dead_letter_tells_its_deliveries_in_both_queues(suite: Suite) -> None
     assert "after 1 delivery" in text
 
 
-def test_a_refused_form_is_an_error_with_its_values(suite: Suite) -> None:
+def test_a_refused_form_keeps_its_values(suite: Suite) -> None:
     Api(suite).make("kept")
     with Spool(suite.root, sync="none") as spool:
         spool.log("kept", create=True).channel("reader").create("first")
@@ -149,7 +147,7 @@ def test_a_refused_form_is_an_error_with_its_values(suite: Suite) -> None:
         assert spool.log("kept").channels() == ["reader"]
 
 
-def test_an_error_says_what_is_named(suite: Suite) -> None:
+def test_an_error_names_the_kind_of_the_wrong_name(suite: Suite) -> None:
     form = {"do": "define", "name": "a b", "cron": "@daily", "queue": "kept"}
     assert "is not a schedule name" in ask(suite, "POST", "schedules", **form).text
     assert "is not a log name" in ask(suite, "POST", "logs", do="create", log="a b").text
@@ -178,7 +176,7 @@ def test_settings_of_logs_have_units(suite: Suite) -> None:
     assert (settings.max_lag, settings.visibility_timeout) == (None, 300)
 
 
-def test_a_filter_that_cannot_be_is_refused_beside_its_field(suite: Suite) -> None:
+def test_the_error_of_a_filter_is_beside_its_field(suite: Suite) -> None:
     Api(suite).make("filtered")
     for query, field in (("older_than=soon", "older_than"), ("attribute=x", "attribute")):
         status, text = ask(suite, "GET", f"q/filtered?{query}")
@@ -186,14 +184,14 @@ def test_a_filter_that_cannot_be_is_refused_beside_its_field(suite: Suite) -> No
     assert ask(suite, "GET", "q/filtered?older_than=5m").status == 200
 
 
-def test_an_unknown_page_is_a_page(suite: Suite) -> None:
+def test_an_unknown_address_has_an_error_page(suite: Suite) -> None:
     for path in ("nope", "q", "static/x/y", "q/jobs/m/"):
         status, text = ask(suite, "GET", path)
         assert (status, text[:15]) == (404, "<!doctype html>"), path
     assert ask(suite, "POST", "dead", do="x")[1].startswith("<!doctype html>")
 
 
-def test_a_search_that_finds_nothing_says_so_of_messages(suite: Suite) -> None:
+def test_a_search_without_result_says_so(suite: Suite) -> None:
     Api(suite).make("another")
     path = "queues?find=01a22b77-4d9f-71a5-b8e6-86766fe331c8"
     eventually(lambda: "No queue, topic, log or message is called" in ask(suite, "GET", path).text)
@@ -217,7 +215,7 @@ def test_a_search_finds_logs(suite: Suite) -> None:
     )
 
 
-def test_a_message_that_waits_for_its_retry_is_no_claim(suite: Suite) -> None:
+def test_a_message_that_waits_for_its_retry_is_shown_as_retrying(suite: Suite) -> None:
     api = Api(suite)
     api.make("retried")
     api.put("retried")
@@ -229,7 +227,7 @@ def test_a_message_that_waits_for_its_retry_is_no_claim(suite: Suite) -> None:
     assert '<span class="tag">retry</span>' in ask(suite, "GET", "q/retried?state=delayed").text
 
 
-def test_what_was_done_outlives_the_process(suite: Suite) -> None:
+def test_recent_actions_survive_a_restart(suite: Suite) -> None:
     api = Api(suite)
     api.make("recorded")
     api.put("recorded")
@@ -256,14 +254,14 @@ def test_what_was_done_outlives_the_process(suite: Suite) -> None:
     eventually(lambda: row.findall(ask(suite, "GET", "work").text) == done[::-1])
 
 
-def test_pages_have_nothing_whose_styles_are_left_out() -> None:
+def test_templates_use_no_elements_without_styles() -> None:
     templates = HOME / "fsmq/http/ui/templates"
     for template in templates.iterdir():
         text = template.read_text()
         for tag in re.findall(r"<([a-z0-9]+)", text):
             assert not UNUSED.search(tag), (template.name, tag)
         for attribute in re.findall(r'(?:type|role)="[a-z-]+"', text):
-            # A button is one by its tag, and Pico's groups are of buttons.
+            # Pico styles buttons by their tag, and its groups contain buttons.
             bare = f"[{attribute}]".replace('"', "")
             known = bare in ("[type=button]", "[role=group]")
             assert known or not UNUSED.search(bare), template.name

@@ -1,8 +1,8 @@
-"""What clients send stays text on the pages, and other sites get nowhere."""
+"""Hostile contents are shown as text, and requests of other sites are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,10 +19,9 @@ from tests.http.keyfile import add_key
 from tests.http.test_browser import Remembering
 
 from .asked import Api
-from .browser import Tab, needs_chromium
+from .browser import OpenTab, Tab, needs_chromium
 
 pytestmark = needs_chromium
-OpenTab = Callable[..., Tab]
 TEXTS = (
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
@@ -42,7 +41,7 @@ QUEUES = (":@..", "__proto__", "script", "-rf", "constructor", "@", "a..b", "non
 
 
 def put(spool: Spool, queue: str, text: str) -> str:
-    """A message of which everything that may be any text is this one."""
+    """Put a message with a text in every field that takes any text; its id."""
     plain = "".join(sign for sign in text if sign.isprintable())[:100].strip()
     kind = "".join(sign for sign in text if " " <= sign <= "~").strip() or None
     message = NewMessage(text.encode(), content_type=kind, attributes={"x": plain})
@@ -58,12 +57,16 @@ def visible(queue: str, message: str, state: str = "ready") -> list[str]:
     ]
 
 
-def test_what_is_in_messages_is_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
+@pytest.fixture
+def tab(open_tab: OpenTab, suite: Suite) -> Tab:
+    return open_tab(suite)
+
+
+def test_contents_of_messages_are_shown_as_text(tab: Tab, spool: Spool) -> None:
     spool.create_queue("bodies")
-    tab = open_tab(suite)
     found = {put(spool, "bodies", text): text for text in TEXTS}
     tab.open("q/bodies")
-    tab.page.locator("#mark[data-state=live]").wait_for()
+    tab.wait_until_live()
     for message, text in found.items():
         tab.open(f"q/bodies/m/{message}")
         shown = tab.page.locator("main pre").text_content()
@@ -74,8 +77,7 @@ def test_what_is_in_messages_is_text(open_tab: OpenTab, suite: Suite, spool: Spo
     assert tab.page.locator("main iframe, main script, main base, main img").count() == 0
 
 
-def test_names_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
-    tab = open_tab(suite)
+def test_names_are_shown_as_text(tab: Tab, suite: Suite, spool: Spool) -> None:
     for name in QUEUES:
         spool.create_queue(name)
         message = put(spool, name, name)
@@ -87,7 +89,7 @@ def test_names_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
     eventually(lambda: api.ask("GET", "/_ui/queues")[1].count(b"<tr id=") >= len(QUEUES))
     eventually(
         lambda: tab.open("queues") and rows.count() >= len(QUEUES)
-    )  # of another process of mq
+    )  # another process of mq may answer
     links = {
         name: tab.page.get_by_role("link", name=name, exact=True).evaluate("link => link.href")
         for name in QUEUES
@@ -98,9 +100,8 @@ def test_names_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
         assert name in tab.page.title()
 
 
-def test_addresses_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
+def test_parameters_are_shown_as_text(tab: Tab, spool: Spool) -> None:
     spool.create_queue("asked")
-    tab = open_tab(suite)
     for number, text in enumerate(TEXTS):
         given = quote(text)
         paths = (
@@ -108,21 +109,15 @@ def test_addresses_are_text(open_tab: OpenTab, suite: Suite, spool: Spool) -> No
             f"q/asked?containing={given}&after={given}", f"q/{given}", f"q/asked/m/{given}",
             f"topics/{given}", f"login?to={given}",
         )  # fmt: skip
-        # One of them each, as the texts are many, and all meet the same templates.
+        # One path for each text, in turn: all use the same templates.
         for path in part_of(paths[number % len(paths) :][:1], paths):
             tab.open(path)
         assert tab.page.locator("main iframe, main script, main base, main img").count() == 0
 
 
-@pytest.fixture
-def any_tab(open_tab: OpenTab, suite: Suite) -> Tab:
-    return open_tab(suite)
-
-
 @settings(max_examples=part_of(6, 15), suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=200), name=st.text(max_size=40))
-def test_any_text_is_text(any_tab: Tab, spool: Spool, text: str, name: str) -> None:
-    tab = any_tab
+def test_arbitrary_text_runs_no_script(tab: Tab, spool: Spool, text: str, name: str) -> None:
     spool.create_queue("any")
     body = text.encode("utf-8", "replace").decode()
     message = put(spool, "any", body)
@@ -131,7 +126,7 @@ def test_any_text_is_text(any_tab: Tab, spool: Spool, text: str, name: str) -> N
     assert tab.page.locator("script:not([src])").count() == 0
 
 
-def test_a_body_opened_as_a_file_is_no_page(open_tab: OpenTab, suite: Suite, spool: Spool) -> None:
+def test_a_body_is_downloaded_and_not_opened(suite: Suite, spool: Spool) -> None:
     spool.create_queue("files")
     message = put(spool, "files", TEXTS[0])
     headers, body = Api(suite).ask("GET", f"/_ui/q/files/m/{message}/body")
@@ -162,7 +157,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, s
         yield running, key
 
 
-def test_of_another_site_only_a_link_opens(open_tab: OpenTab, guarded: tuple[Suite, str]) -> None:
+def test_another_site_can_only_link_to_pages(open_tab: OpenTab, guarded: tuple[Suite, str]) -> None:
     suite, key = guarded
     Api(suite, key).make("theirs")
     tab = open_tab(suite, own=True)
@@ -172,7 +167,7 @@ def test_of_another_site_only_a_link_opens(open_tab: OpenTab, guarded: tuple[Sui
     tab.page.locator("h1", has_text="Overview").wait_for()
     ours = f"{suite.url}/_ui/q/theirs"
     with Elsewhere() as site:
-        # Cookies know no ports: the browser sends ours along, and mq has to refuse.
+        # Cookies ignore ports: the browser sends our cookie, and mq has to refuse.
         site.content = f"""<!doctype html><title>elsewhere</title>
 <form id="f" method="post" action="{ours}"><input name="do" value="pause"><button>Go</button></form>
 <a href="{ours}">link</a><iframe src="{ours}"></iframe><img src="{ours}">"""
@@ -196,5 +191,5 @@ def test_of_another_site_only_a_link_opens(open_tab: OpenTab, guarded: tuple[Sui
         tab.page.goto(f"{site.url}/page")
         tab.page.click("a")
         tab.page.locator("h1", has_text="theirs").wait_for()
-    # What the other site tried is on its console, and among its requests.
+    # The attempts of the other site were noted as faults.
     tab.faults.clear()

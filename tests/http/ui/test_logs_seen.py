@@ -1,9 +1,9 @@
-"""The pages of logs and channels: what they show, to whom, and what text in them cannot do."""
+"""Pages of logs and channels: contents, rights, and hostile texts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,11 +15,10 @@ from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
 
 from .asked import Api
-from .browser import Tab, needs_chromium
+from .browser import OpenTab, needs_chromium
 from .test_hostile import TEXTS
 from .test_rights import Site
 
-OpenTab = Callable[..., Tab]
 BUTTONS = {
     "new-log": {"create": "admin"},
     "logs/visits/new": {"create_channel": "admin"},
@@ -34,7 +33,7 @@ RIGHTS = ("look", "receive", "send", "admin")
 
 
 def fill(spool: Spool) -> None:
-    """A log with a channel that a message blocks."""
+    """Create a log with a channel that is blocked by a message."""
     visits = spool.log("visits", create=True)
     visits.publish_many([LogEntry(f"message {n}", key=f"k{n % 2}") for n in range(120)])
     stuck = visits.channel("stuck")
@@ -66,7 +65,7 @@ def buttons(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> None:
+def test_a_page_has_only_buttons_that_the_key_allows(site: Site, right: str) -> None:
     for path, of in BUTTONS.items():
         _, text = site.ask(right, "GET", path)
         for button, needed in of.items():
@@ -74,14 +73,14 @@ def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> No
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> None:
+def test_forged_forms_are_refused(site: Site, right: str) -> None:
     form = {"sure": "yes", "log": "made", "channel": "made", "to": "last", "offset": "0"}
     form |= {"generation": "1", "order": "none", "retain_for": "1"}
     for path, of in BUTTONS.items():
         for button, needed in of.items():
             place = "logs" if path == "new-log" else re.sub("/(settings|new)$", "", path)
             if button == "pause":
-                place = "logs/visits/c/stuck"  # it is in a row of the log, too
+                place = "logs/visits/c/stuck"  # its button is also in a row of the log
             if needed != right:
                 typed = place.rpartition("/")[2]
                 status, _ = site.ask(right, "POST", place, {**form, "do": button, "typed": typed})
@@ -93,7 +92,7 @@ def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> 
     assert (state.position, state.blocked_at, state.paused) == (0, 0, False)
 
 
-def test_what_a_key_may_not_see_is_not_there(site: Site) -> None:
+def test_pages_hide_logs_and_channels_without_the_right(site: Site) -> None:
     for path in ("logs", "logs/visits", ""):
         _, text = site.ask("some", "GET", path)
         assert "hidden" not in text.replace('class="hidden"', "").replace(" hidden>", ""), path
@@ -122,7 +121,7 @@ def test_a_log_is_read_from_an_offset_page_by_page(site: Site) -> None:
     assert "expected an offset" in text.partition('id="f-from-problem"')[2]
 
 
-def test_messages_that_retention_took_are_passed_over(suite: Suite) -> None:
+def test_expired_messages_are_skipped_with_a_note(suite: Suite) -> None:
     with Spool(suite.root, sync="none") as spool:
         log = spool.log("short", create=True)
         log.configure(segment_bytes=4096, retain_for=0, retain_bytes=20_000)
@@ -165,7 +164,7 @@ def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
 
 
 @needs_chromium
-def test_what_is_in_messages_is_text(open_tab: OpenTab, suite: Suite) -> None:
+def test_contents_of_messages_are_shown_as_text(open_tab: OpenTab, suite: Suite) -> None:
     with Spool(suite.root, sync="none") as spool:
         log = spool.log("hostile", create=True)
         plain = [

@@ -1,11 +1,11 @@
-"""The first page: what needs attention, for whom, and that it never waits for long."""
+"""The overview: problems, rights, and that it never waits for listings."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,11 +17,10 @@ from tests.http.inside import Inside
 from tests.http.keyfile import add_key
 
 from .asked import Api
-from .browser import Tab, needs_chromium
+from .browser import OpenTab, needs_chromium
 from .filled import write_history
 from .test_rights import Site
 
-OpenTab = Callable[..., Tab]
 ITEM = re.compile(r'<li><span class="tag[^"]*">([^<]*)</span> <a href="[^"]*">([^<]*)</a> ([^<]*)')
 TILE = re.compile(r"<span>([^<]*)</span> <strong[^>]*>(?:<span[^>]*>)?([^<]*)")
 
@@ -63,7 +62,7 @@ def items(site: Site, key: str) -> list[tuple[str, str, str]]:
     return [(kind, name, text.strip()) for kind, name, text in found]
 
 
-def test_what_needs_attention_is_first_and_the_worst_above_all(site: Site) -> None:
+def test_problems_are_listed_first_by_severity(site: Site) -> None:
     found = items(site, "all")
     kinds = [kind for kind, *_ in found]
     assert list(dict.fromkeys(kinds)) == ["blocked", "late", "dead letters", "lagging", "paused"]
@@ -75,11 +74,11 @@ def test_what_needs_attention_is_first_and_the_worst_above_all(site: Site) -> No
     assert ("blocked", "mine/stuck", stuck) in found
     _, text = site.ask("all", "GET", "")
     assert text.index("Needs attention") < text.index('<ul class="figures">')
-    # Rates are not known before the second look.
+    # Rates are known from the second sample on.
     eventually(lambda: "nothing is claimed from it" in site.ask("all", "GET", "")[1])
 
 
-def test_a_key_sees_of_it_what_it_may_see(site: Site) -> None:
+def test_a_key_sees_only_problems_of_its_queues_and_logs(site: Site) -> None:
     assert [(kind, name) for kind, name, _ in items(site, "mine")] == [("late", "mine")]
     text = site.ask("mine", "GET", "")[1]
     assert "theirs" not in text
@@ -90,26 +89,26 @@ def test_a_key_sees_of_it_what_it_may_see(site: Site) -> None:
     assert "theirs" not in site.ask("channel", "GET", "")[1]
 
 
-def test_figures_are_of_all_queues_but_those_of_dead_letters(site: Site) -> None:
+def test_figures_leave_out_dead_letter_queues(site: Site) -> None:
     tiles = dict(TILE.findall(site.ask("all", "GET", "")[1]))
     assert (tiles["ready"], tiles["dead letters"], tiles["in flight"]) == ("6", "2", "0")
 
 
-def test_the_history_of_what_a_key_may_not_see_is_not_added_up(site: Site) -> None:
-    """It is of a queue `jobs`, which only the key for all may see."""
+def test_the_history_sums_up_only_visible_queues(site: Site) -> None:
+    """The history is of the queue `jobs`, which only the key ``all`` may see."""
     done = re.compile(r'data-l="Done">([^<]*)<')
     assert any(one != "0" for one in done.findall(site.ask("all", "GET", "")[1]))
     assert all(one == "0" for one in done.findall(site.ask("mine", "GET", "")[1]))
 
 
-def test_what_a_health_check_found_is_for_those_who_see_all_queues(site: Site) -> None:
+def test_health_problems_need_a_right_on_all_queues(site: Site) -> None:
     assert site.ask("all", "GET", "cluster?health=yes")[0] == 200
     found = items(site, "all")
     assert found[0][0] == "health"
     assert not [one for one in items(site, "mine") if one[0] == "health"]
 
 
-def test_addresses_of_the_list_of_queues_lead_to_it(site: Site) -> None:
+def test_queries_of_the_list_of_queues_redirect_to_it(site: Site) -> None:
     for query in ("match=mine&sort=name", "find=mine.", "menu=mine", "state=late", "page=2"):
         status, _ = site.ask("all", "GET", f"?{query}")
         assert status == 303, query
@@ -118,7 +117,7 @@ def test_addresses_of_the_list_of_queues_lead_to_it(site: Site) -> None:
     assert site.ask("all", "GET", "?live=no")[0] == 200
 
 
-def test_an_empty_spool_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_spool_shows_only_a_hint(tmp_path: Path) -> None:
     with Suite(tmp_path / "root", mq_options=["--sync=none"]) as suite:
         site = Site(suite, {"": "none"}, "")
         _, text = site.ask("", "GET", "")
@@ -127,7 +126,7 @@ def test_an_empty_spool_is_one_line(tmp_path: Path) -> None:
         assert "No log yet" in site.ask("", "GET", "logs")[1]
 
 
-def test_who_claims_is_said_by_host_and_program(suite: Suite) -> None:
+def test_consumers_are_listed_by_host_and_program(suite: Suite) -> None:
     api = Api(suite)
     api.make("worked")
 
@@ -141,8 +140,8 @@ def test_who_claims_is_said_by_host_and_program(suite: Suite) -> None:
     assert 'q/worked">worked</a>' in eventually(row)
 
 
-def test_it_waits_for_no_listing(tmp_path: Path) -> None:
-    """A folder with a million messages takes seconds to list, and four are listed at a time."""
+def test_the_overview_does_not_wait_for_listings(tmp_path: Path) -> None:
+    """Large folders take seconds to list, and only four are listed at a time."""
     gate = threading.Event()
     with Inside(tmp_path / "root", ui=True) as inside:
         for _ in range(10):
@@ -155,7 +154,7 @@ def test_it_waits_for_no_listing(tmp_path: Path) -> None:
         eventually(lambda: b"No queue yet" in urlopen(f"{inside.url}/_ui/").read())
 
 
-def test_a_claim_that_holds_back_its_group_is_named(suite: Suite) -> None:
+def test_a_claim_that_blocks_its_group_is_reported(suite: Suite) -> None:
     with Spool(suite.root, sync="none") as spool:
         spool.create_queue("grouped", fifo=True)
         queue = spool.queue("grouped")
@@ -168,14 +167,14 @@ def test_a_claim_that_holds_back_its_group_is_named(suite: Suite) -> None:
 
 
 @needs_chromium
-def test_it_is_live_and_its_chart_too(open_tab: OpenTab, suite: Suite) -> None:
+def test_the_overview_and_its_chart_are_live(open_tab: OpenTab, suite: Suite) -> None:
     write_history(suite.root, 1)
     api = Api(suite)
     api.make("lively")
     tab = open_tab(suite)
     eventually(lambda: b"data-charts" in api.ask("GET", "/_ui/")[1])
     tab.open()
-    tab.page.locator("#mark[data-state=live]").wait_for()
+    tab.wait_until_live()
     tab.page.locator(".uplot").first.wait_for()
     ready = tab.page.locator(".figures li", has_text="ready").locator("strong")
     before = int(ready.inner_text().replace("\u202f", ""))

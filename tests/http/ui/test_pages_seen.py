@@ -1,9 +1,9 @@
-"""Every page as people see it: accessible, narrow or wide, light or dark, and small."""
+"""Every page is accessible, fits narrow screens, and is small."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,26 +14,25 @@ from tests.harness.rounds import part_of
 from tests.harness.suite import HOME, Suite, eventually
 
 from .asked import Api
-from .browser import Tab, needs_chromium
+from .browser import OpenTab, Tab, needs_chromium
 from .filled import fill, pages
 
 pytestmark = needs_chromium
-OpenTab = Callable[..., Tab]
 AXE = HOME / "tests/http/ui/vendor/axe.min.js"
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
     "resultTypes": ["violations"],
 }
-# Dark or light differ in colours; all other rules ask about the same elements twice.
-OF_COLOURS = {
+# The color schemes differ only in colors: the other rules need to run once.
+COLOR_RULES = {
     **RULES,
     "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
 }
-SCHEMES = {"light": RULES, "dark": part_of(OF_COLOURS, RULES)}
+SCHEMES = {"light": RULES, "dark": part_of(COLOR_RULES, RULES)}
 
 
 class Filled(NamedTuple):
-    """A suite with something on each of its pages."""
+    """A suite with data on each page."""
 
     suite: Suite
     pages: dict[str, str]
@@ -50,8 +49,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         yield Filled(suite, pages(message))
 
 
-def test_axe_finds_nothing(open_tab: OpenTab, filled: Filled) -> None:
-    tab = open_tab(filled.suite)
+@pytest.fixture
+def tab(open_tab: OpenTab, filled: Filled) -> Tab:
+    return open_tab(filled.suite)
+
+
+def test_every_page_is_accessible(tab: Tab, filled: Filled) -> None:
     script = AXE.read_text()
     found = {}
     for name, path in filled.pages.items():
@@ -68,8 +71,7 @@ def test_axe_finds_nothing(open_tab: OpenTab, filled: Filled) -> None:
     assert found == {}, "\n".join(f"{where}: {json.dumps(what)}" for where, what in found.items())
 
 
-def test_a_dialog_is_accessible(open_tab: OpenTab, filled: Filled) -> None:
-    tab = open_tab(filled.suite)
+def test_a_dialog_is_accessible(tab: Tab) -> None:
     tab.open("q/jobs/settings")
     tab.click("Purge")
     tab.page.locator("dialog #question").wait_for()
@@ -78,12 +80,11 @@ def test_a_dialog_is_accessible(open_tab: OpenTab, filled: Filled) -> None:
     assert [one["id"] for one in result["violations"]] == []
 
 
-def test_no_page_is_wider_than_the_screen(open_tab: OpenTab, filled: Filled) -> None:
-    """320 pixels are what is left of 1280 at 400 %."""
-    tab = open_tab(filled.suite)
+def test_no_page_is_wider_than_the_screen(tab: Tab, filled: Filled) -> None:
+    """A screen of 1280 pixels has 320 at a zoom of 400 %."""
     sizes = [{"width": width, "height": 800} for width in (320, 390, 1280)]
     for name, path in filled.pages.items():
-        # The narrowest first: charts become narrower a moment after their page does.
+        # The narrowest first: charts shrink a moment after their page.
         tab.page.set_viewport_size(sizes[0])
         tab.open(path)
         for size in sizes:
@@ -92,8 +93,7 @@ def test_no_page_is_wider_than_the_screen(open_tab: OpenTab, filled: Filled) -> 
             assert shown <= size["width"], (name, size)
 
 
-def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
-    tab = open_tab(filled.suite)
+def test_columns_keep_their_places_when_numbers_grow(tab: Tab, filled: Filled) -> None:
     places = "[...document.querySelectorAll('.queues thead th')].map(c => c.offsetLeft)"
     tab.open("queues")
     tab.page.wait_for_load_state("load")  # with its styles
@@ -107,7 +107,7 @@ def test_columns_stay_where_they_are(open_tab: OpenTab, filled: Filled) -> None:
     api.ask("DELETE", "/reports")
 
 
-def test_a_hundred_rows_are_60_kilobytes(filled: Filled) -> None:
+def test_a_page_of_a_hundred_queues_has_at_most_60_kilobytes(filled: Filled) -> None:
     api = Api(filled.suite)
     with Spool(filled.suite.root, sync="none") as spool:
         for number in range(100):
@@ -123,8 +123,7 @@ def test_a_hundred_rows_are_60_kilobytes(filled: Filled) -> None:
         api.ask("DELETE", f"/tenant-{number:04}.orders.incoming")
 
 
-def test_a_slash_goes_to_the_search(open_tab: OpenTab, filled: Filled) -> None:
-    tab = open_tab(filled.suite)
+def test_the_slash_key_moves_the_focus_to_the_search(tab: Tab) -> None:
     tab.open("topics")
     tab.page.keyboard.press("/")
     assert tab.page.evaluate("document.activeElement.id") == "find"

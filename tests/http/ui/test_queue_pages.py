@@ -1,4 +1,4 @@
-"""What pages show, as they come over HTTP, and what they take."""
+"""Pages of queues and messages over HTTP, and the forms that they take."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import shlex
 import time
 from itertools import pairwise
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import click
 import pytest
@@ -28,22 +27,15 @@ from fsmq.spool.moves.order import holders
 from fsmq.spool.records.peers import host_name
 from fsmq.spool.spool import Spool
 from fsmq.spool.staging.part import Job, Part
-from tests.cli.helpers import taken
+from tests.cli.helpers import parsed
 from tests.harness.suite import HOME, Suite, eventually
 
-from .asked import Api, page
+from .asked import Api, page, page_or_error, post
 
 TEMPLATES = HOME / "fsmq/http/ui/templates"
 
 
-def post(api: Api, suite: Suite, path: str, form: list[tuple[str, str]]) -> str:
-    """What a form is answered with, behind its redirection."""
-    headers = {"Content_Type": "application/x-www-form-urlencoded"}
-    _, body = api.ask("POST", f"/_ui/{path}", urlencode(form).encode(), Origin=suite.url, **headers)
-    return body.decode()
-
-
-def test_a_queue_says_itself_from_when_on_it_is_late(api: Api, queue: str) -> None:
+def test_alert_age_says_when_a_queue_is_late(api: Api, queue: str) -> None:
     api.put(queue)
     rows = f"?match={queue}&state=late"
     assert f"q/{queue}" not in page(api, rows)
@@ -51,7 +43,7 @@ def test_a_queue_says_itself_from_when_on_it_is_late(api: Api, queue: str) -> No
     eventually(lambda: f"q/{queue}" in page(api, rows))
 
 
-def test_where_nobody_is_expected_to_work_nothing_is_late(api: Api, queue: str) -> None:
+def test_paused_and_dead_letter_queues_are_not_late(api: Api, queue: str) -> None:
     dead, rows = f"{queue}-dead", f"?match={queue}&state=late"
     api.make(dead)
     for name in (queue, dead):
@@ -65,7 +57,7 @@ def test_where_nobody_is_expected_to_work_nothing_is_late(api: Api, queue: str) 
     eventually(lambda: f"q/{dead}" in page(api, rows))
 
 
-def test_the_last_minutes_are_told_finer_once_one_looks(api: Api, queue: str) -> None:
+def test_the_history_of_a_viewed_queue_has_recent_points(api: Api, queue: str) -> None:
     api.put(queue)
     path = f"q/{queue}/history?span=15min"
     page(api, path)
@@ -76,7 +68,7 @@ def test_the_last_minutes_are_told_finer_once_one_looks(api: Api, queue: str) ->
     assert abs(first[0] - time.time()) < 60
 
 
-def test_points_come_every_two_seconds_and_go_after_a_quarter_of_an_hour() -> None:
+def test_points_are_two_seconds_apart_and_kept_for_15_minutes() -> None:
     recent = Recent()
     counts = Counts(new=1, ready=2, in_flight=3, delayed=4)
     for tenth in range(20_000):
@@ -92,7 +84,7 @@ def test_points_come_every_two_seconds_and_go_after_a_quarter_of_an_hour() -> No
     assert recent.of("empty", 0.0) == [[1.0, 1, 2, 3, 4, *[None] * 6]]
 
 
-def test_points_are_kept_of_the_queues_that_were_looked_at_last() -> None:
+def test_points_of_the_least_recently_viewed_queue_are_dropped() -> None:
     recent = Recent()
     for number in range(MOST_QUEUES):
         recent.add(str(number), 1.0, Counts(), None, None)
@@ -101,7 +93,7 @@ def test_points_are_kept_of_the_queues_that_were_looked_at_last() -> None:
     assert [len(recent.of(queue, 0.0)) for queue in ("0", "1", "2", "another")] == [2, 0, 1, 1]
 
 
-def test_a_staged_job_shows_until_it_is_there(api: Api, spool: Spool, queue: str) -> None:
+def test_a_staged_job_is_listed_with_its_progress(api: Api, spool: Spool, queue: str) -> None:
     part = Part(spool.context, spool.syncer.sync, Job(queue[:90], 7))
     for _ in range(3):
         part.write(queue, NewMessage(b"x"))
@@ -116,13 +108,13 @@ def test_a_staged_job_shows_until_it_is_there(api: Api, spool: Spool, queue: str
     assert '<td class="n">3</td>' in shown
 
 
-def test_a_move_says_who_works_on_it(api: Api, spool: Spool, queue: str) -> None:
+def test_a_move_names_its_host_and_process(api: Api, spool: Spool, queue: str) -> None:
     api.make(f"{queue}.to")
     for _ in range(3):
         api.put(queue)
     eventually(lambda: api.counts(queue) == {"ready": 3})
-    _, told = api.ask("POST", f"/{queue}/move?to={queue}.to&rate=0.01")
-    ref = json.loads(told)["move"]
+    _, answer = api.ask("POST", f"/{queue}/move?to={queue}.to&rate=0.01")
+    ref = json.loads(answer)["move"]
     by = re.compile(rf'id="move-{ref}".*?by {re.escape(host_name())}, process [0-9]+<', re.DOTALL)
     eventually(lambda: by.search(page(api, "work")))
     spool.stop_move(ref)
@@ -130,110 +122,96 @@ def test_a_move_says_who_works_on_it(api: Api, spool: Spool, queue: str) -> None
     assert holders(spool.context, [ended]) == {}
 
 
-def test_what_is_looked_for_may_be_gone_or_a_topic(api: Api, queue: str) -> None:
-    message = api.put(queue)
-    assert api.claim(queue) == message
-    api.ask("DELETE", f"/{queue}/messages/{message}")
+def found_by(api: Api, text: str, expected: str) -> str:
+    """Search until the page has an expected text; the page of a removed message is an error."""
 
-    def life() -> str:
-        try:
-            return page(api, f"?find={message}")
-        except HTTPError as error:
-            return error.read().decode()
+    def found() -> str:
+        shown = page_or_error(api, f"queues?find={text}")
+        return shown if expected in shown else ""
 
-    told = eventually(lambda: (found := life()) and "removed" in found and found)
-    assert f"It is not in {queue} any more" in told
-    assert "claimed" in told
+    return str(eventually(found))
+
+
+def test_search_finds_topics(api: Api, queue: str) -> None:
     api.ask("PUT", f"/_topics/{queue}.news")
     assert f"topics/{queue}.news" in page(api, f"?find={queue}.n")
 
 
-def test_a_message_of_a_paused_queue_says_so(api: Api, queue: str) -> None:
+def test_the_page_of_a_message_says_that_its_queue_is_paused(api: Api, queue: str) -> None:
     message = api.put(queue)
     path = f"q/{queue}/m/{message}"
     assert "is paused" not in page(api, path)
     api.change(queue, paused=True)
     assert f"{queue} is paused until resumed" in page(api, path)
     api.change(queue, paused="2099-01-31T12:00:00Z")
-    told = page(api, path)
-    assert f"{queue} is paused until <time" in told
-    assert "2099-01-31" in told
+    shown = page(api, path)
+    assert f"{queue} is paused until <time" in shown
+    assert "2099-01-31" in shown
 
 
-def sought(api: Api, text: str, sign: str) -> str:
-    """What a search tells, once it has a text; the page of a message that is gone is an error."""
-
-    def found() -> str:
-        try:
-            told = page(api, f"queues?find={text}")
-        except HTTPError as error:
-            told = error.read().decode()
-        return told if sign in told else ""
-
-    return eventually(found)
-
-
-@pytest.mark.parametrize("priority", [0, 3])
-def test_a_message_with_an_own_id_is_found_once_it_is_gone(
-    api: Api, queue: str, priority: int
-) -> None:
-    own = f"order-{priority}-gone"
-    message = api.put(queue, query=f"?id={own}&priority={priority}")
+@pytest.mark.parametrize(
+    "query",
+    ["", "?id=order-0-gone&priority=0", "?id=order-3-gone&priority=3"],
+    ids=["none", "0", "3"],
+)
+def test_a_message_that_is_gone_is_found_by_its_id(api: Api, queue: str, query: str) -> None:
+    message = api.put(queue, query=query)
     assert api.claim(queue) == message
     api.ask("DELETE", f"/{queue}/messages/{message}")
-    for text in {own, message}:
-        told = sought(api, text, "removed")
-        assert f"It is not in {queue} any more" in told
+    for text in {message, *re.findall("id=([^&]+)", query)}:
+        found = found_by(api, text, "removed")
+        assert f"It is not in {queue} any more" in found
+        assert "claimed" in found
 
 
-def test_all_messages_of_an_own_id_are_listed(api: Api, queue: str) -> None:
+def test_search_lists_all_messages_with_an_own_id(api: Api, queue: str) -> None:
     own = f"twice.{queue}"[:60]
     ids = [api.put(queue, query=f"?id={own}&priority={n}") for n in (3, 5)]
-    told = sought(api, own, "Messages of this id")
+    shown = found_by(api, own, "Messages of this id")
     for one in ids:
-        assert f"q/{queue}/m/{quote(one, safe='')}" in told
+        assert f"q/{queue}/m/{quote(one, safe='')}" in shown
     for _ in ids:
         api.ask("DELETE", f"/{queue}/messages/{api.claim(queue)}")
-    told = sought(api, own, "Messages of this id")
-    assert all(f"{one} in {queue}" in told for one in ids)
-    assert "Nothing found" not in told
+    shown = found_by(api, own, "Messages of this id")
+    assert all(f"{one} in {queue}" in shown for one in ids)
+    assert "Nothing found" not in shown
 
 
-def test_the_journal_is_searched_for_a_part_of_a_name_if_one_asks(api: Api, queue: str) -> None:
+def test_the_journal_is_searched_on_request(api: Api, queue: str) -> None:
     own = queue[:-1][:60]
     message = api.put(queue, query=f"?id={own}")
     assert api.claim(queue) == message
     api.ask("DELETE", f"/{queue}/messages/{message}")
-    told = sought(api, own, "Search the journal for one that is gone")
-    assert f"q/{queue}" in told
-    assert f"It is not in {queue} any more" in sought(api, f"{own}&gone=yes", "removed")
+    shown = found_by(api, own, "Search the journal for one that is gone")
+    assert f"q/{queue}" in shown
+    assert f"It is not in {queue} any more" in found_by(api, f"{own}&gone=yes", "removed")
 
 
-def test_all_that_match_are_asked_about_and_done(
-    api: Api, suite: Suite, spool: Spool, queue: str
+def test_an_action_on_all_matches_takes_those_that_were_confirmed(
+    api: Api, spool: Spool, queue: str
 ) -> None:
     spool.queue(queue).put_many([b"good"] * 70 + [b"bad"] * 30)
     eventually(lambda: api.counts(queue) == {"ready": 100})
     assert "all that match" in page(api, f"q/{queue}?containing=good").lower()
     form = [("do", "remove"), ("all", "yes"), ("state", "ready"), ("containing", "good")]
-    asked = post(api, suite, f"q/{queue}", form)
+    asked = post(api, f"q/{queue}", *form)
     assert "Delete 70 messages?" in asked
     ids = re.findall('name="message" value="([^"]+)"', asked)
     assert len(set(ids)) == 70
-    put_meanwhile = api.put(queue, b"good")
+    put_later = api.put(queue, b"good")
     sure = [("do", "remove"), ("sure", "yes"), *(("message", one) for one in ids)]
-    post(api, suite, f"q/{queue}", sure)
+    post(api, f"q/{queue}", *sure)
     eventually(lambda: api.counts(queue) == {"ready": 31})
-    assert put_meanwhile in page(api, f"q/{queue}?containing=good")
+    assert put_later in page(api, f"q/{queue}?containing=good")
 
 
 def shell(asked: str) -> list[list[str]]:
-    """The commands of a question, in words."""
+    """The commands in a confirmation, split into words."""
     found = re.findall(r"<code>((?:fsmq|curl) .*?)</code>", asked)
     return [shlex.split(html.unescape(one)) for one in found]
 
 
-def test_what_a_question_has_for_a_shell_does_the_same(api: Api, suite: Suite, queue: str) -> None:
+def test_the_shell_commands_of_a_confirmation_work(api: Api, suite: Suite, queue: str) -> None:
     api.make(f"{queue}.to")
     moved, removed = api.put(queue), api.put(queue)
     eventually(lambda: api.counts(queue) == {"ready": 2})
@@ -249,119 +227,109 @@ def test_what_a_question_has_for_a_shell_does_the_same(api: Api, suite: Suite, q
         (f"topics/{topic}", [("do", "delete")]),
     ]
     for path, form in asked:
-        own, http = shell(post(api, suite, path, form))
-        assert taken(*own), own
+        own, http = shell(post(api, path, *form))
+        assert parsed(*own), own
         method, address, *rest = http[2:]
         body = rest[rest.index("-d") + 1].encode() if "-d" in rest else None
         place = address.removeprefix(suite.url).replace("TARGET", f"{queue}.to")
         api.ask(method, place, body, Content_Type="application/json")
 
 
-def test_a_form_of_settings_changes_back_nothing_of_another(
-    api: Api, suite: Suite, queue: str
-) -> None:
+def test_a_settings_form_keeps_concurrent_changes(api: Api, queue: str) -> None:
     shown = page(api, f"q/{queue}/settings").partition('id="configure"')[2]
     fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', shown)
     fields += re.findall(r'<input name="([^"]+)" value="([^"]*)"', shown)
     form = [(name, "45 s" if name == "visibility_timeout" else text) for name, text in fields]
-    api.change(queue, max_depth=7)  # by another, meanwhile
-    asked = post(api, suite, f"q/{queue}", form)
+    api.change(queue, max_depth=7)  # by another client
+    asked = post(api, f"q/{queue}", *form)
     assert "visibility_timeout: 30 seconds → 45 seconds" in asked
     assert "max_depth: 7" not in asked
-    post(api, suite, f"q/{queue}", [*form, ("sure", "yes")])
+    post(api, f"q/{queue}", *form, ("sure", "yes"))
     settings = api.look(queue)["settings"]
     assert (settings["visibility_timeout"], settings["max_depth"]) == (45, 7)
 
 
-def test_pages_name_no_command_that_is_not_there() -> None:
+def test_every_command_named_on_a_page_exists() -> None:
     texts = "".join(file.read_text() for file in TEMPLATES.iterdir())
     named = set(re.findall(r"(?:<code>|\| |\n)fsmq ([a-z]+)", texts))
     assert len(named) > 8
     assert [n for n in sorted(named) if main.get_command(click.Context(main), n) is None] == []
 
 
-def test_of_many_only_the_first_are_redriven(api: Api, suite: Suite, queue: str) -> None:
+def test_a_redrive_can_be_limited_to_the_first_messages(api: Api, queue: str) -> None:
     dead = f"{queue}.dead"
     api.make(dead)
     api.change(queue, max_deliveries=5, dead_letter_queue=dead)
     ids = [api.put(dead) for _ in range(5)]
     eventually(lambda: api.counts(dead) == {"ready": 5})
     form = [("do", "redrive"), ("to", queue)]
-    assert "Redrive all 5 messages" in post(api, suite, f"q/{dead}", form)
-    asked = post(api, suite, f"q/{dead}", [*form, ("sure", "yes"), ("rate", "9"), ("count", "3")])
+    assert "Redrive all 5 messages" in post(api, f"q/{dead}", *form)
+    asked = post(api, f"q/{dead}", *form, ("sure", "yes"), ("rate", "9"), ("count", "3"))
     assert "Redrive 3 messages" in asked
     assert 'name="rate" value="9"' in asked
     assert re.findall('name="message" value="([^"]+)"', asked) == sorted(ids)[:3]
     sure = [*form, ("sure", "yes"), ("count", ""), *(("message", one) for one in ids[:3])]
-    post(api, suite, f"q/{dead}", sure)
+    post(api, f"q/{dead}", *sure)
     eventually(lambda: (api.counts(dead), api.counts(queue)) == ({"ready": 2}, {"ready": 3}))
 
 
-def test_no_more_than_a_thousand_at_a_time(
-    api: Api, suite: Suite, spool: Spool, queue: str
-) -> None:
+def test_an_action_takes_at_most_a_thousand_messages(api: Api, spool: Spool, queue: str) -> None:
     spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 1100)
     eventually(lambda: api.counts(queue) == {"delayed": 1100})
     form = [("do", "remove"), ("all", "yes"), ("state", "delayed")]
-    assert "Delete 1\u202f000 messages?" in post(api, suite, f"q/{queue}", form)
+    assert "Delete 1\u202f000 messages?" in post(api, f"q/{queue}", *form)
 
 
-def test_an_act_goes_on_where_some_are_gone(
-    api: Api, suite: Suite, spool: Spool, queue: str
-) -> None:
+def test_an_action_skips_missing_messages(api: Api, spool: Spool, queue: str) -> None:
     ids = spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 130)
     eventually(lambda: api.counts(queue) == {"delayed": 130})
     form = [("do", "release"), *(("message", one) for one in ("gone", *ids, "gone-too"))]
-    assert "Released: 130" in post(api, suite, f"q/{queue}", form)
+    assert "Released: 130" in post(api, f"q/{queue}", *form)
     eventually(lambda: api.counts(queue) == {"ready": 130})
 
 
 @pytest.mark.parametrize("name", [os.fsdecode(b"\xff"), "100%41", "a&b'c"], ids=ascii)
-def test_any_file_name_can_be_chosen(api: Api, suite: Suite, queue: str, name: str) -> None:
+def test_a_message_with_any_file_name_can_be_selected(
+    api: Api, suite: Suite, queue: str, name: str
+) -> None:
     for message in (name, "other"):
         (suite.root / "queues" / queue / message).write_bytes(b"x")
     eventually(lambda: api.counts(queue) == {"ready": 2})
     [value] = re.findall('name="message" value="((?!other)[^"]*)"', page(api, f"q/{queue}"))
-    post(
-        api,
-        suite,
-        f"q/{queue}",
-        [("do", "remove"), ("sure", "y"), ("message", html.unescape(value))],
-    )
+    form = [("do", "remove"), ("sure", "y"), ("message", html.unescape(value))]
+    post(api, f"q/{queue}", *form)
     eventually(lambda: api.counts(queue) == {"ready": 1})
     assert sorted(os.listdir(suite.root / "queues" / queue)) == ["other"]
 
 
-def test_a_body_that_is_no_text_is_sent_again_as_it_is(api: Api, suite: Suite, queue: str) -> None:
+def test_a_binary_body_is_sent_again_unchanged(api: Api, queue: str) -> None:
     body = bytes(range(256))
     message = api.put(queue, body)
     form = page(api, f"q/{queue}/send?again={quote(message)}")
     assert f'name="copied" value="{message}"' in form
-    post(api, suite, f"q/{queue}", [("do", "send"), ("copied", message), ("body", "")])
+    post(api, f"q/{queue}", ("do", "send"), ("copied", message), ("body", ""))
     eventually(lambda: api.counts(queue) == {"ready": 2})
     api.ask("DELETE", f"/{queue}/messages/{message}")
     assert api.ask("GET", f"/{queue}/messages?wait=15")[1] == body
 
 
-def test_a_message_of_a_fifo_queue_is_sent_with_its_group(
-    api: Api, suite: Suite, spool: Spool, queue: str
-) -> None:
+def test_the_send_form_of_a_fifo_queue_takes_a_group(api: Api, spool: Spool, queue: str) -> None:
     ordered = f"{queue}.ordered"
     spool.create_queue(ordered, fifo=True)
     for name in ("group", "dedup_id"):
         assert f'name="{name}"' in page(api, f"q/{ordered}/send")
     once = [("body", "x"), ("group", "ann & bob"), ("dedup_id", "1")]
     for _ in range(2):
-        post(api, suite, f"q/{ordered}", [("do", "send"), *once])
+        post(api, f"q/{ordered}", ("do", "send"), *once)
     [message] = spool.queue(ordered).peek(9)
     assert (message.group, message.dedup_id) == ("ann & bob", "1")
     form = page(api, f"q/{ordered}/send?again={quote(message.id)}")
     assert 'value="ann &amp; bob"' in form
-    assert "fsmq.dedup:" not in form  # sent again, it is another message
+    assert "fsmq.dedup:" not in form  # a copy is another message
     spool.topic(queue, create=True).subscribe(ordered)
     for word in ("once", "once", "twice"):
         once[-1] = ("dedup_id", word)
-        post(api, suite, f"topics/{queue}", [("do", "publish"), ("sure", "yes"), *once])
+        post(api, f"topics/{queue}", ("do", "publish"), ("sure", "yes"), *once)
     assert len(spool.queue(ordered).peek(9)) == 3
 
 
@@ -382,7 +350,7 @@ def multipart(*parts: tuple[str, bytes]) -> bytes:
     return b"".join(found) + b"------x--\r\n"
 
 
-def test_a_form_with_a_file_is_read() -> None:
+def test_a_multipart_form_with_a_file_is_read() -> None:
     raw = b"\x00\r\n--\r\n----x\r\n\xff"
     body = multipart(
         ('name="do"', b"send"),
@@ -408,18 +376,18 @@ def test_a_form_with_a_file_is_read() -> None:
         (multipart((f'name="do"; x="{"x" * 20_000}"', b"send")), KIND),
     ],
 )
-def test_a_form_that_makes_no_sense_is_refused(body: bytes, kind: str) -> None:
+def test_malformed_multipart_forms_are_refused(body: bytes, kind: str) -> None:
     with pytest.raises(UnreadableBody):
         with_files(body, kind)
 
 
-def test_a_form_has_so_many_fields_at_most() -> None:
+def test_the_number_of_fields_is_limited() -> None:
     assert plain(b"a=1&a=2&b=").texts == {"a": ["1", "2"], "b": [""]}
     with pytest.raises(UnreadableBody):
         plain(b"&".join([b"a=1"] * 5001))
 
 
-def test_a_queue_that_somebody_forgot_to_resume_is_told(tmp_path: Path) -> None:
+def test_queues_paused_for_long_are_reported(tmp_path: Path) -> None:
     paused: dict[str, bool | str] = {
         "forgotten": True,
         "late": True,

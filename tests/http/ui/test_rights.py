@@ -1,4 +1,4 @@
-"""What a key may do is what its pages offer, and no route does more."""
+"""Pages offer what a key may do, and routes refuse everything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.http.keyfile import add_key, bearer
 from .asked import Api
 
 RIGHTS = ("look", "receive", "send", "admin")
-# Each button of each page: what it is called in its form, and the right that it needs.
+# Page: the values of its buttons, and the right that each needs.
 BUTTONS = {
     "": {},
     "queues": {},
@@ -40,9 +40,7 @@ BUTTONS = {
     "work": {"stop": "receive"},
     "cluster": {},
 }  # fmt: skip
-
-
-# Pages with a form, and where that is sent.
+# Pages with a form, and the path to which it is sent.
 NEW = {"new": "queues", "new-topic": "topics", "schedules/new": "schedules"}
 
 
@@ -102,13 +100,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for _ in range(3):
             api.put("slow")
         eventually(lambda: api.counts("slow") == {"ready": 3})
-        _, told = api.ask("POST", "/slow/move?to=jobs.dead&rate=0.01")
+        _, answer = api.ask("POST", "/slow/move?to=jobs.dead&rate=0.01")
         eventually(lambda: 'value="redrive"' in site.ask("all", "GET", "dead")[1])
-        yield site._replace(message=message, move=json.loads(told)["move"])
+        yield site._replace(message=message, move=json.loads(answer)["move"])
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> None:
+def test_a_page_has_only_buttons_that_the_key_allows(site: Site, right: str) -> None:
     for path, buttons in BUTTONS.items():
         status, text = site.ask(right, "GET", path)
         found = set(re.findall(r'name="do" value="(\w+)"', text))
@@ -116,7 +114,7 @@ def test_a_page_has_the_buttons_that_a_key_may_use(site: Site, right: str) -> No
             assert (button in found) == (needed == right), (path, button, status)
 
 
-def test_a_key_is_offered_only_names_that_it_may_know(site: Site) -> None:
+def test_suggestions_name_only_visible_queues(site: Site) -> None:
     for key, wrong, near in (
         ("one", "jobss", True),
         ("one", "slows", False),
@@ -124,12 +122,12 @@ def test_a_key_is_offered_only_names_that_it_may_know(site: Site) -> None:
     ):
         for path in (f"q/{wrong}", f"queues?find={wrong}"):
             _, text = site.ask(key, "GET", path)
-            is_offered = key == "all" or path.startswith("queues")  # one may not ask for others
+            is_offered = key == "all" or path.startswith("queues")  # q/ needs a right
             assert ("Did you mean" in text) == (near and is_offered), (key, path)
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> None:
+def test_forged_forms_are_refused(site: Site, right: str) -> None:
     for path, buttons in BUTTONS.items():
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
         place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
@@ -146,7 +144,7 @@ def test_a_forged_form_does_no_more_than_its_buttons(site: Site, right: str) -> 
     assert jobs["settings"]["paused"] is None
 
 
-def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
+def test_a_form_is_shown_only_with_its_right(site: Site) -> None:
     status, text = site.ask("send", "GET", "q/jobs/settings")
     assert (status, 'name="visibility_timeout"' in text) == (200, False)
     assert "30 seconds" in text
@@ -154,7 +152,7 @@ def test_a_form_needs_the_right_of_its_button(site: Site) -> None:
         assert site.ask("send", "GET", path)[0] == 403
 
 
-def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> None:
+def test_the_health_check_needs_a_right_on_all_queues(site: Site) -> None:
     offer = "Run health check"
     assert offer in site.ask("look", "GET", "cluster")[1]
     status, text = site.ask("one", "GET", "cluster")
@@ -163,15 +161,15 @@ def test_the_cluster_is_examined_for_those_who_see_all_queues(site: Site) -> Non
     assert site.ask("one", "GET", "cluster?health=yes")[0] == 403
 
 
-def test_what_was_done_is_told_to_those_who_see_on_what(site: Site) -> None:
-    """A topic of the name of a queue is none that whoever sees the queue may see."""
+def test_recent_actions_are_shown_only_for_visible_resources(site: Site) -> None:
+    """A right on a queue is no right on the topic of the same name."""
     assert site.ask("all", "POST", "topics", {"do": "create", "topic": "jobs"})[0] == 303
     assert "<td>create</td>" in site.ask("all", "GET", "work")[1]
     assert "<td>create</td>" not in site.ask("one", "GET", "work")[1]
 
 
-def test_a_channel_is_created_by_its_admins_alone(tmp_path: Path) -> None:
-    """However often a form says what is to be done: an admin of the log is none of its channels."""
+def test_creating_a_channel_needs_the_admin_right_on_it(tmp_path: Path) -> None:
+    """A right on the log is not enough, also with repeated fields."""
     key = add_key(tmp_path / "keys.toml", "log", "--admin=logs/l")
     options = [f"--keys={tmp_path / 'keys.toml'}", "--sync=none"]
     with Suite(tmp_path / "root", mq_options=options, mover=False, reaper=False) as suite:
@@ -183,7 +181,7 @@ def test_a_channel_is_created_by_its_admins_alone(tmp_path: Path) -> None:
         assert list((suite.root / "logs" / "l" / "channels").iterdir()) == []
 
 
-def test_moves_of_others_crowd_out_none(site: Site) -> None:
+def test_invisible_moves_do_not_displace_visible_ones(site: Site) -> None:
     api = Api(site.suite, site.keys["all"])
     for queue in ("seen", "seen.too", "unseen", "unseen.too"):
         api.make(queue)
@@ -196,7 +194,7 @@ def test_moves_of_others_crowd_out_none(site: Site) -> None:
     assert "unseen" not in text
 
 
-def test_a_menu_is_for_those_who_see_the_queue(site: Site) -> None:
+def test_the_menu_of_a_queue_needs_a_right_on_it(site: Site) -> None:
     status, text = site.ask("one", "GET", "queues?menu=jobs")
     assert (status, 'name="do"' in text) == (200, False)
     assert site.ask("one", "GET", "queues?menu=jobs.dead")[0] == 403
@@ -218,7 +216,7 @@ def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
         assert (suite.root / "queues" / "jobs").is_dir()
 
 
-def test_without_pages_there_are_none(tmp_path: Path) -> None:
+def test_pages_can_be_switched_off(tmp_path: Path) -> None:
     with Suite(tmp_path / "root", mq_options=["--ui=off", "--sync=none"]) as suite:
         site = Site(suite, {"": "none"}, "")
         assert site.ask("", "GET", "")[0] == 404
@@ -237,14 +235,14 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
             assert "veiled" not in text
 
 
-def test_what_pages_tell_of_the_shell_is_what_it_takes(site: Site) -> None:
+def test_the_shell_commands_on_pages_are_valid(site: Site) -> None:
     found = set()
     for path, buttons in BUTTONS.items():
         texts = [site.ask("all", "GET", path)[1]]
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
         place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
         for button in buttons:
-            # A question, as nobody is sure; what needs none is done.
+            # Without ``sure`` the answer is a confirmation, or the action is carried out.
             form = {"do": button, "message": site.message, "queue": "jobs", "to": "jobs.dead"}
             form |= {"topic": "news", "ref": site.move, "name": "s", "cron": "0 4 * * *"}
             texts.append(site.ask("all", "POST", place, form)[1])

@@ -1,4 +1,4 @@
-"""Who may see the pages: logins by key, cookies, and requests of other sites."""
+"""Sessions of pages: logins by key, cookies, and requests of other sites."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Answer(NamedTuple):
 
     @property
     def cookie(self) -> str:
-        """The cookie that it sets, as a browser sends it back."""
+        """The cookie as a browser sends it back."""
         return str(self.headers["Set-Cookie"]).partition(";")[0]
 
 
 class Site:
-    """A suite with keys, and what is asked of its pages."""
+    """A suite with keys, and requests to it."""
 
     def __init__(self, suite: Suite, file: Path, keys: dict[str, str]) -> None:
         self.suite, self.file, self.keys = suite, file, keys
@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def test_without_a_key_there_is_the_login_and_nothing_else(site: Site) -> None:
+def test_without_a_key_pages_redirect_to_the_login(site: Site) -> None:
     for path in ("/_ui/", "/_ui/q/jobs", "/_ui/q/jobs/m/1"):
         answer = site.ask("GET", path)
         assert answer.status == 303
@@ -80,7 +80,7 @@ def test_without_a_key_there_is_the_login_and_nothing_else(site: Site) -> None:
     assert site.ask("GET", "/_ui/login").status == 200
 
 
-def test_a_key_opens_a_session_that_shows_what_it_may_see(site: Site) -> None:
+def test_a_session_shows_what_its_key_may_see(site: Site) -> None:
     answer = site.log_in(site.keys["looker"], to="/_ui/q/jobs?state=new")
     assert answer.status == 303
     assert answer.headers["Location"] == "./q/jobs?state=new"
@@ -101,22 +101,15 @@ def test_a_key_opens_a_session_that_shows_what_it_may_see(site: Site) -> None:
 @pytest.mark.parametrize(
     "to",
     [
-        "//elsewhere/",
-        "/\\elsewhere",
-        "https://elsewhere/",
-        "/jobs",
-        "/_ui/../jobs",
-        "/_ui/%2e%2e/jobs/messages",
-        "/_ui/q/.%2E/../jobs",
-        "/_ui/%2E%2e",
-        "/_ui/..#x",
+        "//elsewhere/", "/\\elsewhere", "https://elsewhere/", "/jobs", "/_ui/../jobs",
+        "/_ui/%2e%2e/jobs/messages", "/_ui/q/.%2E/../jobs", "/_ui/%2E%2e", "/_ui/..#x",
     ],
-)
-def test_a_login_leads_to_our_pages_only(site: Site, to: str) -> None:
+)  # fmt: skip
+def test_a_login_redirects_only_to_pages(site: Site, to: str) -> None:
     assert site.log_in(site.keys["looker"], to=to).headers["Location"] == "./"
 
 
-def test_a_wrong_key_is_refused_after_a_while(site: Site) -> None:
+def test_an_unknown_key_is_refused_after_a_delay(site: Site) -> None:
     started = time.monotonic()
     answer = site.log_in("fsmq_" + "x" * 40)
     assert time.monotonic() - started > 0.4
@@ -125,13 +118,13 @@ def test_a_wrong_key_is_refused_after_a_while(site: Site) -> None:
     assert "Set-Cookie" not in answer.headers
 
 
-def test_the_api_takes_no_cookie_and_the_pages_take_a_key(site: Site) -> None:
+def test_the_api_ignores_cookies_and_pages_accept_a_key(site: Site) -> None:
     cookie = site.log_in(site.keys["operator"]).cookie
     assert site.ask("GET", "/jobs", {"Cookie": cookie}).status == 401
     assert site.ask("GET", "/_ui/q/jobs", bearer(site.keys["operator"])).status == 200
 
 
-def test_a_cookie_that_somebody_made_opens_nothing(site: Site) -> None:
+def test_forged_cookies_are_refused(site: Site) -> None:
     name, value = site.log_in(site.keys["looker"]).cookie.split("=", 1)
     end, signature, _ = value.split(".")
     later = str(int(end) + 3600)
@@ -146,7 +139,7 @@ def test_a_cookie_that_somebody_made_opens_nothing(site: Site) -> None:
         assert site.ask("GET", "/_ui/", {"Cookie": f"{name}={forged}"}).status == 303, forged
 
 
-def test_a_session_ends_when_its_key_is_another(site: Site) -> None:
+def test_a_session_ends_when_its_key_is_replaced(site: Site) -> None:
     token = add_key(site.file, "leaving", "--look=jobs")
     eventually(lambda: site.log_in(token).status == 303)
     cookie = site.log_in(token).cookie
@@ -155,7 +148,7 @@ def test_a_session_ends_when_its_key_is_another(site: Site) -> None:
     eventually(lambda: site.ask("GET", "/_ui/", {"Cookie": cookie}).status == 303)
 
 
-def test_another_host_takes_the_cookie(site: Site, tmp_path: Path) -> None:
+def test_a_cookie_is_valid_on_another_host(site: Site, tmp_path: Path) -> None:
     cookie = site.log_in(site.keys["looker"]).cookie
     options = [f"--keys={site.file}", "--sync=none", "--node=other"]
     root = site.suite.root
@@ -164,7 +157,7 @@ def test_another_host_takes_the_cookie(site: Site, tmp_path: Path) -> None:
         assert there.ask("GET", "/_ui/", {"Cookie": cookie}).status == 200
 
 
-def test_a_link_of_another_site_opens_a_page_and_nothing_else_does(site: Site) -> None:
+def test_another_site_can_only_link_to_pages(site: Site) -> None:
     cookie = {"Cookie": site.log_in(site.keys["operator"]).cookie, "Sec-Fetch-Site": "cross-site"}
     assert site.ask("GET", "/_ui/", {**cookie, **NAVIGATION}).status == 200
     for fetched in (
@@ -176,7 +169,7 @@ def test_a_link_of_another_site_opens_a_page_and_nothing_else_does(site: Site) -
     assert site.ask("GET", "/", {**cookie, **NAVIGATION}).status == 403, "the API is no page"
 
 
-def test_what_changes_something_has_to_come_from_a_page_of_ours(site: Site) -> None:
+def test_changes_need_the_origin_of_the_pages(site: Site) -> None:
     cookie = {"Cookie": site.log_in(site.keys["operator"]).cookie, **FORM}
     for headers in (
         {},
@@ -190,7 +183,7 @@ def test_what_changes_something_has_to_come_from_a_page_of_ours(site: Site) -> N
         assert site.ask("POST", "/_ui/logout", {**cookie, **headers}, "x=1").status == 303, headers
 
 
-def test_every_page_forbids_what_it_does_not_need(site: Site) -> None:
+def test_every_page_has_security_headers(site: Site) -> None:
     cookie = {"Cookie": site.log_in(site.keys["operator"]).cookie}
     for path in ("/_ui/", "/_ui/login", "/_ui/q/jobs", "/_ui/q/none", "/_ui/nowhere"):
         headers = site.ask("GET", path, cookie).headers

@@ -1,4 +1,4 @@
-"""What pages load: little, ours or listed with its licence, and in the package."""
+"""Static files: their size, licences, and that they are in the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = {"charts.js", "fsmq.css", "fsmq.js", "icon.svg", "theme.js"}
 
 
 @pytest.mark.parametrize("listed", LISTS, ids=lambda one: one.parent.name)
-def test_files_of_others_are_what_the_list_says(listed: Path) -> None:
+def test_vendored_files_match_their_list(listed: Path) -> None:
     found = list(vendored(listed))
     assert found
     for one in found:
@@ -29,7 +29,7 @@ def test_files_of_others_are_what_the_list_says(listed: Path) -> None:
     assert there == {one.file.name for one in found}, "each file of others is listed"
 
 
-def test_pages_and_reports_name_figures_by_one_table() -> None:
+def test_pages_and_reports_take_headings_from_one_table() -> None:
     templates = [
         *(STATIC.parent / "templates").iterdir(),
         HOME / "fsmq/pipeline/report/report.html",
@@ -49,7 +49,7 @@ def test_pages_load_less_than_180_kilobytes() -> None:
     assert sum(len(one.packed) for one in assets) < 55_000
 
 
-def test_a_browser_gets_them_compressed_and_keeps_them(suite: Suite) -> None:
+def test_static_files_are_compressed_and_cached(suite: Suite) -> None:
     for name, asset in Rendering("").assets.items():
         address = f"{suite.url}/_ui/static/{asset.digest}/{name}"
         asked = urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})
@@ -62,8 +62,8 @@ def test_a_browser_gets_them_compressed_and_keeps_them(suite: Suite) -> None:
             assert answer.read() == asset.content
 
 
-def test_the_wheel_has_all_that_pages_need() -> None:
-    """Hatch packs all files of `fsmq` but those that git leaves out, and git leaves out none."""
+def test_git_ignores_no_file_of_the_pages() -> None:
+    """Hatch packs all files of `fsmq` that git does not ignore."""
     ignored = (HOME / ".gitignore").read_text().split()
     files = [*STATIC.iterdir(), *(STATIC.parent / "templates").iterdir()]
     assert files

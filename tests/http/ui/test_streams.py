@@ -1,4 +1,4 @@
-"""Live pages: one rendering for all who look, and nothing sent where nothing has changed."""
+"""Streams: one rendering for all viewers, sent only when it has changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Page:
-    """A page that counts how often it is rendered. text: what it is."""
+    """A page that counts its renderings. text: its contents, without which it fails."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -39,7 +39,7 @@ class Page:
         return self.text.replace("NOW", str(self.number))
 
     async def again(self) -> None:
-        """Wait until it has been rendered as it is now."""
+        """Wait until its current text has been rendered."""
         after = self.number + 2
         async with asyncio.timeout(PATIENCE_S):
             while self.number < after:
@@ -47,7 +47,7 @@ class Page:
 
 
 def viewer() -> tuple[Viewer, Any]:
-    """Somebody who looks, and what may change about him."""
+    """A viewer, and its request."""
     request = SimpleNamespace(
         identity=Identity("someone", None),
         call=SimpleNamespace(is_gone=False),
@@ -62,23 +62,23 @@ async def begun(page: Page) -> Live:
     return live
 
 
-async def test_ages_alone_are_no_change() -> None:
+async def test_changed_ages_alone_send_no_event() -> None:
     page = Page('<td><span data-since="1795277400.0">NOW s</span></td><td>1</td>')
     live = await begun(page)
     first = live.event
-    someone, _ = viewer()
-    live.viewers.add(someone)
+    watching, _ = viewer()
+    live.viewers.add(watching)
     await page.again()
     assert live.event is first
-    assert not someone.awake.is_set()
+    assert not watching.awake.is_set()
     page.text = page.text.replace("<td>1<", "<td>2<")
     await page.again()
     assert b"<td>2<" in live.event
-    assert someone.awake.is_set()
+    assert watching.awake.is_set()
     live.close()
 
 
-async def test_a_text_that_looks_like_an_age_is_one_no_more() -> None:
+async def test_escaped_markup_is_not_taken_for_an_age() -> None:
     page = Page("&lt;span data-since=&#34;1.0&#34;&gt;NOW")
     live = await begun(page)
     first = live.event
@@ -88,13 +88,13 @@ async def test_a_text_that_looks_like_an_age_is_one_no_more() -> None:
 
 
 @pytest.mark.parametrize("end", ["key", "connection", "stop"])
-async def test_whoever_is_gone_is_woken(end: str) -> None:
+async def test_a_viewer_who_left_is_woken(end: str) -> None:
     page = Page("the same")
     live = await begun(page)
-    someone, request = viewer()
-    live.viewers.add(someone)
+    watching, request = viewer()
+    live.viewers.add(watching)
     await page.again()
-    assert not someone.awake.is_set()
+    assert not watching.awake.is_set()
     match end:
         case "key":
             request.identity.stale = True
@@ -103,28 +103,28 @@ async def test_whoever_is_gone_is_woken(end: str) -> None:
         case "stop":
             request.service.stopping = True
     async with asyncio.timeout(PATIENCE_S):
-        await someone.awake.wait()
-    assert someone.is_over
+        await watching.awake.wait()
+    assert watching.is_over
     live.close()
 
 
-async def test_a_page_that_cannot_be_shown_any_more_ends_its_streams() -> None:
+async def test_streams_end_when_their_page_fails() -> None:
     page = Page("there")
     live = await begun(page)
-    someone, _ = viewer()
-    live.viewers.add(someone)
+    watching, _ = viewer()
+    live.viewers.add(watching)
     page.text = ""
     async with asyncio.timeout(PATIENCE_S):
-        await someone.awake.wait()
+        await watching.awake.wait()
     assert live.is_over
 
 
-async def test_a_page_that_cannot_be_shown_says_why() -> None:
+async def test_a_page_that_fails_at_first_raises_its_error() -> None:
     with pytest.raises(NoSuchQueue):
         await begun(Page(""))
 
 
-async def test_what_a_page_costs_is_forgotten_with_it() -> None:
+async def test_the_cost_of_a_page_is_forgotten_when_it_closes() -> None:
     costs: dict[Live, float] = {}
     pages = [Live(Page("one"), asyncio.Event(), costs), Live(Page("two"), asyncio.Event(), costs)]
     for live in pages:
@@ -137,8 +137,8 @@ async def test_what_a_page_costs_is_forgotten_with_it() -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_viewer_who_goes_ends_nobody_elses_page(tmp_path: Path) -> None:
-    """Not even the one who came first, and whose request the page was rendered for."""
+def test_a_viewer_who_leaves_does_not_end_the_page_of_others(tmp_path: Path) -> None:
+    """Not even the first one, for whose request the page was rendered."""
     suite = Suite(tmp_path / "mq", mq_options=["--sync=none"], mover=False, reaper=False)
     with suite, Wire(suite.url) as first, Wire(suite.url) as second:
         with Wire(suite.url) as asking:
