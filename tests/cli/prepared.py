@@ -1,4 +1,4 @@
-"""A spool that has something of everything that commands work on, for examples and older forms."""
+"""A spool with data for every command, for examples and older forms."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ UUID = "019a2c3e-7b1d-7c4a-9f00-5d2b8c1e6f42"
 
 
 def prepare(root: Path) -> str:
-    """Make the spool; order-4711 is claimed, order-4712 ready, order-4713 a dead letter.
+    """Fill a spool: order-4711 is claimed, order-4712 ready, order-4713 a dead letter.
 
-    Returns the reference of a move that waits to be made.
+    Returns the reference of a pending move.
     """
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)

@@ -1,4 +1,4 @@
-"""``fsmq consumer``: who works in batches, and to forget one."""
+"""``fsmq consumer``: consumers are listed, shown and forgotten."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tests.cli.helpers import Command, completed
 
 
 @pytest.fixture
-def fsmq(root: Path) -> Command:
-    command = Command(root)
-    command("queue", "create", "jobs")
-    return command
+def fsmq(alone: Command) -> Command:
+    return alone
 
 
 def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
@@ -28,10 +26,10 @@ def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
         with letters, Consumer(spool, "orders") as orders:
             orders.claim("s", 0, ["jobs"], 2)
             spool.queue("mail", create=True).put_many([b"waits", b"too"])
-            told = [line.split() for line in fsmq.out("consumer", "list").splitlines()]
-            assert told[0][3:] == ["BATCHES", "MESSAGES", "BEHIND", "BYTES", "OLDEST"]
-            assert told[1][:7] == ["letters", "yes", "0", "0", "2", "8", "B"]
-            assert told[2] == ["orders", "yes", "1", "2", "-", "-", "-"]
+            output = [line.split() for line in fsmq.out("consumer", "list").splitlines()]
+            assert output[0][3:] == ["BATCHES", "MESSAGES", "BEHIND", "BYTES", "OLDEST"]
+            assert output[1][:7] == ["letters", "yes", "0", "0", "2", "8", "B"]
+            assert output[2] == ["orders", "yes", "1", "2", "-", "-", "-"]
             behind = fsmq.json("consumer", "show", "letters")["behind"]
             assert (behind["messages"], behind["bytes"]) == (2, 8)
             assert behind["oldest_seconds"] >= 0
@@ -48,7 +46,7 @@ def test_consumers_are_listed_and_forgotten(fsmq: Command, root: Path) -> None:
         assert {m.id for m in jobs.peek(5, state="delay")} == set(ids)
 
 
-def test_what_is_wrong_is_said(fsmq: Command, tmp_path: Path) -> None:
+def test_errors_name_the_missing_consumer_or_spool(fsmq: Command, tmp_path: Path) -> None:
     assert b"no consumer named 'x'" in fsmq("consumer", "show", "x", code=3).stderr
     outside = fsmq("consumer", "forget", "../queues", code=3).stderr
     assert b"no consumer named '../queues'" in outside

@@ -1,4 +1,4 @@
-"""The command line takes what routes describe: options by their names, kinds, limits, defaults."""
+"""Options match the routes: names, types, ranges and defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.described import COMMANDS, Command, json_body, routes_by_id
 
 
 def command(name: str) -> click.Command:
-    """A command, or one below another."""
+    """A command by its words."""
     found: click.Command = main
     for word in name.split():
         assert isinstance(found, click.Group)
@@ -33,7 +33,7 @@ def option(of: click.Command, name: str) -> click.Parameter | None:
 
 
 def taken() -> Iterator[tuple[Command, Parameter, str]]:
-    """Each parameter that a command takes, with the option or argument for it."""
+    """Each parameter of a route that a command takes, with its option or argument."""
     for name, rows in COMMANDS.items():
         described = {p.name: p for p in routes_by_id()[name].operation.parameters}
         for row in rows:
@@ -45,7 +45,7 @@ def taken() -> Iterator[tuple[Command, Parameter, str]]:
 
 
 TAKEN = list(taken())
-# Options whose help speaks of time, and which take none.
+# Options whose help mentions time, but whose value is none.
 NO_SPANS = {("put", "--dedup-id"), ("topic publish", "--dedup-id")}
 
 
@@ -56,7 +56,7 @@ def test_every_route_has_a_command() -> None:
 @pytest.mark.parametrize(
     ("row", "described", "name"), TAKEN, ids=[f"{row.name} {name}" for row, _, name in TAKEN]
 )
-def test_an_option_is_the_parameter_of_the_route(
+def test_options_match_the_parameters_of_their_route(
     row: Command, described: Parameter, name: str
 ) -> None:
     found = option(command(row.name), name)
@@ -79,19 +79,19 @@ def test_an_option_is_the_parameter_of_the_route(
 
 
 def check_default(described: Parameter, found: click.Parameter, help_text: str) -> None:
-    """Make sure that what holds without an option is what holds without the parameter."""
+    """Check that option and parameter have the same default."""
     default = described.default if isinstance(described, QueryParameter) else None
     given: Any = found.to_info_dict()["default"]
     assert (given or default or None) == (default or None)
-    if told := re.search(r"\[([^];]+)[^]]*\]$", help_text):
+    if shown := re.search(r"\[([^];]+)[^]]*\]$", help_text):
         words = described.otherwise.replace("`", "").replace("channel", "queue")
-        assert told[1] == (words if default is None else str(default))
+        assert shown[1] == (words if default is None else str(default))
 
 
 def test_a_schedule_takes_the_settings_of_the_route() -> None:
     properties = json_body(routes_by_id()["define_schedule"].operation)["properties"]
     add = command("schedule create")
-    # Beside --body a message is what a file has.
+    # A body in base64 is read from a file.
     others = {"body_base64": "file", "attributes": "pairs"}
     for name, schema in properties.items():
         found = option(add, others.get(name, name))
@@ -101,7 +101,7 @@ def test_a_schedule_takes_the_settings_of_the_route() -> None:
             assert list(found.type.choices) == schema["enum"]
 
 
-def test_no_option_is_a_bare_number_of_a_time() -> None:
+def test_options_that_mean_time_take_units() -> None:
     plain = {
         option
         for _, of in commands()

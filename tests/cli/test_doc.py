@@ -1,4 +1,4 @@
-"""docs/cli.md tells every command and every exit code. (tests/test_pages.py runs its examples.)"""
+"""docs/cli.md lists all commands and exit codes. (tests/test_pages.py runs its examples.)"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_setting_is_in_the_help_of_config() -> None:
         assert re.search(rf"^ *{name} ", config.help, re.MULTILINE), name
 
 
-def test_the_commands_that_print_no_json_are_those_that_cannot() -> None:
+def test_the_document_lists_the_commands_without_json() -> None:
     [row] = re.findall(r"^\| ([^|]*) \| they have no such option", TEXT, re.MULTILINE)
     unable = {
         name

@@ -1,4 +1,4 @@
-"""`fsmq put --watch`: what is dropped into a folder becomes messages, whatever ends the program."""
+"""`fsmq put --watch`: files in a folder become messages, also after kills."""
 
 from __future__ import annotations
 
@@ -38,16 +38,13 @@ def inbox(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fsmq(root: Path) -> Command:
-    """The command at a root with the queue ``jobs``; no program runs."""
-    command = Command(root)
-    command("queue", "create", "jobs")
-    return command
+def fsmq(alone: Command) -> Command:
+    return alone
 
 
 @pytest.fixture
 def start(fsmq: Command, inbox: Path, tmp_path: Path) -> Iterator[Start]:
-    """Watch the inbox with more options; returns when it is ready."""
+    """Starts a watch of the inbox and waits until it is ready."""
     running: list[Program] = []
 
     def begin(*options: str, at: str | None = None, until_ready: bool = True) -> Program:
@@ -62,17 +59,17 @@ def start(fsmq: Command, inbox: Path, tmp_path: Path) -> Iterator[Start]:
         program.end()
 
 
-def said(program: Program) -> list[str]:
+def printed(program: Program) -> list[str]:
     return [event["event"] for event in program.logs()]
 
 
-def says(program: Program, part: str) -> str:
+def wait_for_line(program: Program, part: str) -> str:
     """Wait for a line with these words."""
-    return str(eventually(lambda: next((line for line in said(program) if part in line), None)))
+    return str(eventually(lambda: next((line for line in printed(program) if part in line), None)))
 
 
 def messages(fsmq: Command) -> list[Message]:
-    """All messages of the queue, whatever their state; none moves meanwhile without a mover."""
+    """All messages of the queue in any state."""
     with Spool(fsmq.at, delivers=False) as spool:
         jobs = spool.queue("jobs")
         states = ("new", "ready", "delayed", "in_flight")
@@ -91,7 +88,7 @@ def is_empty(inbox: Path) -> bool:
     return not [name for name in files(inbox) if not name.startswith("done/")]
 
 
-def test_what_is_written_moved_in_and_there_already(
+def test_existing_written_and_moved_files_are_stored(
     fsmq: Command, start: Start, inbox: Path, tmp_path: Path
 ) -> None:
     (inbox / "there").write_text("1")
@@ -114,12 +111,12 @@ def test_what_is_written_moved_in_and_there_already(
     assert files(inbox / "done") == ["empty", "moved in", "there", "written é"]
     program.signal(signal.SIGTERM)
     assert program.wait() == 0
-    *told, empty = sorted(said(program), key=lambda line: line.startswith("fsmq: "))
-    assert sorted(told) == sorted(m.id for m in found.values())
+    *lines, empty = sorted(printed(program), key=lambda line: line.startswith("fsmq: "))
+    assert sorted(lines) == sorted(m.id for m in found.values())
     assert "empty: is empty, and so is its message" in empty
 
 
-def test_ctrl_c_ends_it_as_it_ends_a_worker(start: Start) -> None:
+def test_ctrl_c_ends_the_watch_with_exit_code_130(start: Start) -> None:
     program = start()
     program.signal(signal.SIGINT)
     assert program.wait() == 130
@@ -136,7 +133,7 @@ def test_a_file_is_taken_when_its_last_writer_closes_it(
             new.write("c")
             new.close()
             second.flush()
-            # Longer than what is there at the start has to stand still.
+            # Wait longer than existing files need to be unchanged.
             (inbox / "other").write_text("e")
             eventually(lambda: bodies(fsmq) == ["e"])
             eventually(lambda: time.time() - (inbox / "new").stat().st_mtime > 2)
@@ -148,7 +145,7 @@ def test_a_file_is_taken_when_its_last_writer_closes_it(
     eventually(lambda: is_empty(inbox))
 
 
-def test_a_writer_that_opens_a_file_again_while_it_is_stored(
+def test_a_file_opened_again_while_it_is_stored_is_stored_again(
     tmp_path: Path, start: Start, inbox: Path
 ) -> None:
     """A scanner closes its file after each page; the server is slow for a moment."""
@@ -161,7 +158,7 @@ def test_a_writer_that_opens_a_file_again_while_it_is_stored(
         eventually(lambda: is_sending(program.pid, suite.port))
         with scan.open("a") as again:
             suite["mq"].signal(signal.SIGCONT)
-            says(program, "scan.pdf: was opened again while it was stored")
+            wait_for_line(program, "scan.pdf: was opened again while it was stored")
             again.write("page 2\n")
         eventually(lambda: is_empty(inbox))
         assert (inbox / "done" / "scan.pdf").read_text() == "page 1\npage 2\n"
@@ -169,19 +166,19 @@ def test_a_writer_that_opens_a_file_again_while_it_is_stored(
         eventually(lambda: jobs.counts().ready == 2)
         assert [m.body for m in jobs.peek(9)] == [b"page 1\n", b"page 1\npage 2\n"]
 
-        # Who opens it and changes nothing makes no second message.
+        # Opening without a change makes no second message.
         suite["mq"].signal(signal.SIGSTOP)
         same.write_text("same")
         eventually(lambda: is_sending(program.pid, suite.port))
         with same.open("a"):
             suite["mq"].signal(signal.SIGCONT)
-            says(program, "same: was opened again while it was stored")
+            wait_for_line(program, "same: was opened again while it was stored")
         eventually(lambda: is_empty(inbox))
         eventually(lambda: jobs.counts().ready == 3)
 
 
 def is_sending(pid: int, port: int) -> bool:
-    """Whether a process waits for an answer of a server that has not read its request."""
+    """Whether a process has sent a request that the server has not read."""
     ports = f":{port:04X} "
     table = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()
     return any(
@@ -189,7 +186,7 @@ def is_sending(pid: int, port: int) -> bool:
     )
 
 
-def test_whoever_adds_to_files_that_are_taken_loses_nothing(
+def test_appending_to_files_while_they_are_taken_loses_nothing(
     fsmq: Command, start: Start, inbox: Path
 ) -> None:
     program, chance = start(), Random(7)
@@ -206,12 +203,12 @@ def test_whoever_adds_to_files_that_are_taken_loses_nothing(
     eventually(lambda: is_empty(inbox))
     stored = {(m.attributes["file"], m.body.decode()) for m in messages(fsmq)}
     done = {(path.name, path.read_text()) for path in (inbox / "done").iterdir()}
-    told = [line for line in said(program) if "was written to while it was moved" in line]
-    assert (done - stored, told) == (set(), [])
+    lines = [line for line in printed(program) if "was written to while it was moved" in line]
+    assert (done - stored, lines) == (set(), [])
 
 
-def test_a_file_is_left_to_settle(fsmq: Command, start: Start, inbox: Path) -> None:
-    """For writers that close and open again, and say nothing of when they are done."""
+def test_a_file_is_taken_when_it_has_settled(fsmq: Command, start: Start, inbox: Path) -> None:
+    """For writers that close a file and open it again."""
     start("--settle=1.5s")
     path = inbox / "pages"
     for page in range(4):
@@ -225,7 +222,7 @@ def test_a_file_is_left_to_settle(fsmq: Command, start: Start, inbox: Path) -> N
     assert time.monotonic() - closed >= 1.5
 
 
-def test_folders_in_it_and_what_is_done(fsmq: Command, start: Start, inbox: Path) -> None:
+def test_folders_are_watched_with_recursive(fsmq: Command, start: Start, inbox: Path) -> None:
     (inbox / "a" / "b").mkdir(parents=True)
     (inbox / "a" / "b" / "there").write_text("1")
     program = start()
@@ -249,7 +246,9 @@ def test_folders_in_it_and_what_is_done(fsmq: Command, start: Start, inbox: Path
     assert names == {"top", "a/b/there", "c/d/written", "e/f/moved"}
 
 
-def test_what_is_passed_over(fsmq: Command, start: Start, inbox: Path) -> None:
+def test_hidden_partial_and_other_files_are_skipped(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
     names = [".hidden", "x.json.part", "x.json.TMP", "x.crdownload", "x.json~", "x.txt"]
     for name in names[:3]:
         (inbox / name).write_text("no")
@@ -266,7 +265,9 @@ def test_what_is_passed_over(fsmq: Command, start: Start, inbox: Path) -> None:
     assert set(names) <= set(files(inbox))
 
 
-def test_links_lead_nowhere(fsmq: Command, start: Start, inbox: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(
+    fsmq: Command, start: Start, inbox: Path, tmp_path: Path
+) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("secret")
     (inbox / "there").symlink_to(tmp_path / "secret" / "key")
@@ -281,7 +282,7 @@ def test_links_lead_nowhere(fsmq: Command, start: Start, inbox: Path, tmp_path: 
     assert files(tmp_path / "secret") == ["key"]
 
 
-def test_a_planted_folder_for_what_is_done_is_refused(
+def test_a_symbolic_link_as_done_folder_is_refused(
     start: Start, inbox: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -290,24 +291,28 @@ def test_a_planted_folder_for_what_is_done_is_refused(
     assert program.wait() == 2
 
 
-def test_what_is_too_large_stays_and_is_told_once(fsmq: Command, start: Start, inbox: Path) -> None:
+def test_a_file_that_is_too_large_stays_and_is_reported_once(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
     fsmq("queue", "config", "jobs", "max_message_bytes=10")
     program = start()
     (inbox / "large").write_text("x" * 11)
-    assert "large: has 11 bytes, and a message may have 10" in says(program, "large")
+    assert "large: has 11 bytes, and a message may have 10" in wait_for_line(program, "large")
     os.utime(inbox / "large")
     (inbox / "fits").write_text("x" * 10)
     eventually(lambda: bodies(fsmq) == ["x" * 10])
-    assert len([line for line in said(program) if "large" in line]) == 1
+    assert len([line for line in printed(program) if "large" in line]) == 1
     (inbox / "large").write_text("small")
     eventually(lambda: is_empty(inbox))
     assert bodies(fsmq) == ["small", "x" * 10]
 
 
-def test_the_same_name_again_is_another_message(fsmq: Command, start: Start, inbox: Path) -> None:
+def test_a_file_of_the_same_name_is_another_message(
+    fsmq: Command, start: Start, inbox: Path
+) -> None:
     start()
     for number, body in enumerate(("one", "two", "two"), 1):
-        # Complete when it comes, its time included: it is taken at once.
+        # Its old time makes it complete: it is taken at once.
         draft = inbox.parent / "job"
         draft.write_text(body)
         os.utime(draft, (1, 1))
@@ -321,10 +326,10 @@ def test_the_same_name_again_is_another_message(fsmq: Command, start: Start, inb
     assert {re.sub(r"\.h$", "", path.name.removeprefix("job.")) for path in others} < ids
 
 
-def test_a_file_that_takes_the_place_of_a_stored_one_is_stored_too(
+def test_a_file_replaced_before_its_move_is_stored_too(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes between the look at the name and the rename, which takes it along."""
+    """It comes between the check of the name and the rename, which moves it, too."""
     folder = DropFolder(inbox, None, "*", False)
     try:
         (inbox / "report").write_bytes(b"FIRST")
@@ -346,10 +351,8 @@ def test_a_file_that_takes_the_place_of_a_stored_one_is_stored_too(
         folder.close()
 
 
-def test_what_is_written_just_after_a_file_was_found_open_is_stored_too(
-    fsmq: Command, inbox: Path
-) -> None:
-    """A writer opens it before the move, and writes between the question who writes and the end."""
+def test_a_write_after_the_check_for_writers_is_stored_too(fsmq: Command, inbox: Path) -> None:
+    """A writer opens the file before the move and writes after the check for writers."""
 
     class WrittenTo(DropFolder):
         writes = True
@@ -383,17 +386,17 @@ def test_a_kill_between_the_put_and_the_move_makes_no_second_message(
     program = start()
     (inbox / "done").rmdir()  # so that the move fails
     (inbox / "job").write_text("once")
-    says(program, "cannot be moved away")
+    wait_for_line(program, "cannot be moved away")
     assert bodies(fsmq) == ["once"]
     assert files(inbox) == ["job"]
     program.end()
     program = start()
-    says(program, "is stored already")
+    wait_for_line(program, "is stored already")
     eventually(lambda: files(inbox) == ["done/job"])
     assert bodies(fsmq) == ["once"]
 
 
-def test_killed_again_and_again_it_loses_nothing_and_takes_nothing_twice(
+def test_repeated_kills_neither_lose_nor_repeat_a_file(
     fsmq: Command, start: Start, inbox: Path
 ) -> None:
     chance = Random(4)
@@ -417,7 +420,7 @@ def test_killed_again_and_again_it_loses_nothing_and_takes_nothing_twice(
     try:
         for _ in range(6):
             program = start("--recursive", until_ready=False)
-            eventually(lambda program=program: said(program))
+            eventually(lambda program=program: printed(program))
             arbitrary_moment(chance, 0, 0.2)
             program.end()
         eventually(lambda: len(written) > 20)
@@ -430,7 +433,9 @@ def test_killed_again_and_again_it_loses_nothing_and_takes_nothing_twice(
     assert len(files(inbox / "done")) == len(written)
 
 
-def test_a_server_that_goes_and_comes_back(tmp_path: Path, start: Start, inbox: Path) -> None:
+def test_a_watch_survives_a_restart_of_its_server(
+    tmp_path: Path, start: Start, inbox: Path
+) -> None:
     with Suite(tmp_path / "served") as suite, Client(suite.url) as client:
         client.create_queue("jobs")
         program = start(at=suite.url)
@@ -438,7 +443,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path, start: Start, inbox: 
         eventually(lambda: is_empty(inbox))
         suite.kill("mq")
         (inbox / "two").write_text("2")
-        says(program, "trying again")
+        wait_for_line(program, "trying again")
         suite.restart("mq")
         eventually(lambda: is_empty(inbox))
         jobs = client.queue("jobs")
@@ -446,47 +451,45 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path, start: Start, inbox: 
         assert sorted(m.body for m in jobs.claim(2)) == [b"1", b"2"]
         jobs.configure(max_message_bytes=10)
         (inbox / "large").write_text("x" * 20_000_000)
-        assert "at most" not in says(program, "large: ")
+        assert "at most" not in wait_for_line(program, "large: ")
         assert files(inbox) == ["done/one", "done/two", "large"]
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
 
 
-def test_a_full_queue_is_waited_for(fsmq: Command, start: Start, inbox: Path) -> None:
+def test_a_watch_waits_for_a_full_queue(fsmq: Command, start: Start, inbox: Path) -> None:
     fsmq("queue", "config", "jobs", "max_depth=1")
     program = start()
     (inbox / "a").write_text("a")
     eventually(lambda: is_empty(inbox))
     (inbox / "b").write_text("b")
-    says(program, "max_depth")
+    wait_for_line(program, "max_depth")
     assert bodies(fsmq) == ["a"]
     fsmq("get", "jobs", "--ack")
     eventually(lambda: bodies(fsmq) == ["b"])
 
 
-def test_what_has_waited_long_does_not_expire_at_once(
-    fsmq: Command, start: Start, inbox: Path
-) -> None:
+def test_an_old_file_does_not_expire_at_once(fsmq: Command, start: Start, inbox: Path) -> None:
     fsmq("queue", "config", "jobs", "retention=60")
     (inbox / "old").write_text("old")
     dropped = (inbox / "old").stat().st_ctime
     eventually(lambda: time.time() - dropped > 3)
     start("--ttl=4")
     eventually(lambda: is_empty(inbox))
-    # Its name, whether or not it has expired by now.
+    # Its name has its time, also if it has expired by now.
     folders = (Path(fsmq.at) / "new", Path(fsmq.at) / "queues" / "jobs")
     [name] = [path.name for folder in folders for path in folder.iterdir()]
     assert facts(name.rpartition(":")[2]).created_ms / 1000 >= dropped + 3  # type: ignore[operator]
 
 
-def test_a_deleted_folder_ends_it(start: Start, inbox: Path) -> None:
+def test_a_deleted_folder_ends_the_watch(start: Start, inbox: Path) -> None:
     program = start()
     shutil.rmtree(inbox)
     assert program.wait(60) == 69
 
 
-# Another user may not be able to read Python's own files: all is loaded before.
-_AS_ANOTHER = """
+# Loads everything first: another user may be unable to read Python's files.
+_AS_ANOTHER_USER = """
 import os, sys, encodings.idna, watchdog.observers, watchdog.events
 import fsmq.cli.messages.put, fsmq.cli.messages.drop.drop, fsmq.daemons.settings.settings
 os.setgroups([])
@@ -497,8 +500,8 @@ fsmq.cli.messages.put.put(["jobs", "--watch", sys.argv[2]])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it takes two users")
-def test_files_of_others_are_taken_by_their_closing() -> None:
-    """Of those nobody can say whether they are being written, unless an event does."""
+def test_files_of_other_users_are_taken_when_they_are_closed() -> None:
+    """Only events tell whether such files are being written."""
     nobody = "65534"
     with tempfile.TemporaryDirectory() as folder:
         fsmq, inbox = Command(Path(folder) / "mq"), Path(folder) / "inbox"
@@ -507,7 +510,7 @@ def test_files_of_others_are_taken_by_their_closing() -> None:
         for path in (Path(folder), *Path(folder).rglob("*")):
             os.chown(path, int(nobody), int(nobody))
         (inbox / "there").write_text("1")
-        command = [sys.executable, "-c", _AS_ANOTHER, nobody, str(inbox)]
+        command = [sys.executable, "-c", _AS_ANOTHER_USER, nobody, str(inbox)]
         process = subprocess.Popen(command, env=environment(FSMQ_AT=fsmq.at))
         try:
             eventually(lambda: is_empty(inbox))
@@ -525,7 +528,7 @@ def test_files_of_others_are_taken_by_their_closing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
         (["--watch={inbox}", "--body=x"], "goes without"),
         (["--watch={inbox}", "--id=x"], "goes without"),
@@ -539,18 +542,18 @@ def test_files_of_others_are_taken_by_their_closing() -> None:
         (["--watch={inbox}/none"], "does not exist"),
     ],
 )
-def test_wrong_usage(fsmq: Command, inbox: Path, options: list[str], told: str) -> None:
+def test_wrong_usage(fsmq: Command, inbox: Path, options: list[str], error: str) -> None:
     filled = [option.format(inbox=inbox, root=fsmq.at) for option in options]
-    assert told in fsmq("put", "jobs", *filled, code=2).stderr.decode()
+    assert error in fsmq("put", "jobs", *filled, code=2).stderr.decode()
 
 
-def test_a_queue_that_is_missing_and_a_folder_that_is_watched(
+def test_a_missing_queue_and_a_watched_folder_are_refused(
     fsmq: Command, start: Start, inbox: Path
 ) -> None:
     fsmq("put", "none", "--watch", inbox, code=3)
     start()
-    told = fsmq("put", "jobs", "--watch", inbox, code=69).stderr.decode()
-    assert "another program watches" in told
+    error = fsmq("put", "jobs", "--watch", inbox, code=69).stderr.decode()
+    assert "another program watches" in error
 
 
 def test_an_id_is_made_of_a_time_and_a_seed() -> None:

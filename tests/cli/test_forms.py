@@ -1,4 +1,4 @@
-"""The older forms of commands do what the new ones do; misspelt ones are told the new ones."""
+"""Older forms of commands do the same as new ones; misspelt ones suggest the new ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsmq.cli.grammar import OLDER, SYNONYMS, newer
 from tests.cli.helpers import Command, completed
 from tests.cli.prepared import prepare
 
-# An older form, and what is typed now. REF is a move that waits.
+# Older form: new form. REF is a pending move.
 FORMS = {
     "ls 'jobs*' --names": "queue list 'jobs*' --names",
     "stat jobs --json": "queue show jobs --json",
@@ -75,8 +75,8 @@ FORMS = {
     "queue stats jobs": "queue show jobs",
     "queue stat jobs": "queue show jobs",
 }
-# References and ids, times, stamps, and ages, which also widen a column.
-_VARYING = re.compile(
+# References, ids, times, stamps and ages.
+_VARIABLE = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\.x[0-9a-f]+"
     r"|_seconds\W+[\d.]+|\d+\.\d{3,}|\d+ s\b"
 )
@@ -84,13 +84,13 @@ _VARYING = re.compile(
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A spool to be copied, and the reference of its move."""
+    """A spool to copy, and the reference of its move."""
     root = tmp_path_factory.mktemp("prepared") / "mq"
     return root, prepare(root)
 
 
 def done(words: str, prepared: tuple[Path, str], folder: Path) -> tuple[object, ...]:
-    """What a command ends with and prints, and the files that there are then."""
+    """The exit code and output of a command, and the files after it."""
     root, ref = prepared
     here = Path(shutil.copytree(root, folder / "mq"))
     keys = folder / "keys.toml"
@@ -100,11 +100,16 @@ def done(words: str, prepared: tuple[Path, str], folder: Path) -> tuple[object, 
     ended = Command(here)(*given, code=None, stdin=b"k" * 30, FSMQ_ROOT=str(here))
     printed = (ended.stdout + ended.stderr).decode().replace(str(folder), "")
     files = sorted(str(path.relative_to(here)) for path in here.rglob("*"))
-    return ended.returncode, _even(printed), [_even(name) for name in files], keys.read_text()
+    return (
+        ended.returncode,
+        _normalized(printed),
+        [_normalized(name) for name in files],
+        keys.read_text(),
+    )
 
 
-def _even(text: str) -> str:
-    return re.sub(" +", " ", _VARYING.sub("…", text))
+def _normalized(text: str) -> str:
+    return re.sub(" +", " ", _VARIABLE.sub("…", text))
 
 
 @pytest.mark.parametrize("older", FORMS)
@@ -118,7 +123,7 @@ def test_an_older_form_does_the_same(
     assert first[0] in (0, 1)
 
 
-def test_every_older_form_is_tried() -> None:
+def test_every_older_form_is_tested() -> None:
     for form, by_option in OLDER.items():
         for option, command in by_option.items():
             verb = " ".join(filter(str.islower, form.split()))
@@ -133,16 +138,16 @@ def test_every_older_form_is_tried() -> None:
     assert tried >= SYNONYMS.keys()
 
 
-def test_new_forms_are_read_as_they_are() -> None:
+def test_new_forms_are_not_rewritten() -> None:
     for words in FORMS.values():
         assert newer(shlex.split(words)) == shlex.split(words)
-    # What contradicts itself is refused by the command of today.
+    # The new form refuses contradictions.
     assert newer(["log", "users", "--create", "--delete"]) == ["log", "create", "users", "--delete"]
-    # What follows -- is no option.
+    # Words after -- are no options.
     assert newer(["publish", "news", "--", "--log"]) == ["topic", "publish", "news", "--", "--log"]
 
 
-def test_a_misspelt_command_is_told_the_new_one(root: Path) -> None:
+def test_a_misspelt_command_suggests_the_new_one(root: Path) -> None:
     fsmq = Command(root)
     fsmq("queue", "create", "jobs")
     for words, problem, command in (

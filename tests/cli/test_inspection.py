@@ -16,7 +16,7 @@ def both(suite: Suite) -> dict[str, Command]:
 
 
 @pytest.mark.parametrize("where", ["root", "server"])
-def test_what_happened_to_a_message(both: dict[str, Command], where: str) -> None:
+def test_find_and_life_follow_a_message(both: dict[str, Command], where: str) -> None:
     fsmq, queue = both[where], f"jobs-{where}"
     both["server"]("queue", "create", queue, "max_deliveries=5", f"dead_letter_queue={queue}.dead")
     message_id = both["server"].out("put", queue, "--body=five!", "--attribute=color=red").strip()
@@ -55,7 +55,7 @@ def test_what_happened_to_a_message(both: dict[str, Command], where: str) -> Non
         assert part in whole, whole
 
 
-def test_what_is_not_known(tmp_path: Path) -> None:
+def test_unknown_messages_are_reported(tmp_path: Path) -> None:
     fsmq = Command(tmp_path / "mq")
     fsmq("queue", "create", "jobs")
     nothing = fsmq("life", "jobs/x", code=3)
@@ -69,22 +69,22 @@ def test_what_is_not_known(tmp_path: Path) -> None:
     assert (found.stdout, b"go on with --after" in found.stderr) == (b"a1a2", True)
 
 
-def test_the_advice_fits_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+def test_errors_of_backup_and_restore_name_the_problem(tmp_path: Path) -> None:
     fsmq = Command(tmp_path / "mq")
     fsmq("put", "jobs", "--create", "--body=a")
     snapshot = fsmq.json("backup", tmp_path / "snapshots")["snapshot"]
-    told = fsmq("restore", snapshot, "--root", tmp_path / "mq", code=78).stderr
-    told += fsmq("queue", "list", "--at", snapshot, code=78).stderr
-    told += fsmq("backup", tmp_path / "more", "--root", tmp_path / "none", code=78).stderr
+    output = fsmq("restore", snapshot, "--root", tmp_path / "mq", code=78).stderr
+    output += fsmq("queue", "list", "--at", snapshot, code=78).stderr
+    output += fsmq("backup", tmp_path / "more", "--root", tmp_path / "none", code=78).stderr
     for what in ("is a spool already", "is a snapshot", "there is no spool in"):
-        assert what in told.decode()
-    assert b"probe" not in told
+        assert what in output.decode()
+    assert b"probe" not in output
 
 
-def test_a_text_for_a_file_is_told(tmp_path: Path) -> None:
+def test_a_text_in_place_of_a_file_suggests_body(tmp_path: Path) -> None:
     fsmq = Command(tmp_path / "mq")
-    told = fsmq("put", "jobs", "some text", "--create", code=2).stderr.decode()
-    assert told.splitlines() == [
+    output = fsmq("put", "jobs", "some text", "--create", code=2).stderr.decode()
+    assert output.splitlines() == [
         "fsmq: cannot read some text: no such file",
         "      a text? --body 'some text'",
     ]
@@ -97,14 +97,14 @@ def test_a_restore_of_an_incomplete_snapshot_exits_with_1(tmp_path: Path) -> Non
     fsmq("restore", snapshot, "--root", tmp_path / "whole")
     next((snapshot / "queues/jobs").iterdir()).unlink()
     done = fsmq("restore", snapshot, "--root", tmp_path / "part", code=1)
-    told = "fsmq: queues/jobs is not as it was backed up: it has 1 file, not 2"
-    assert told in done.stderr.decode()
+    error = "fsmq: queues/jobs is not as it was backed up: it has 1 file, not 2"
+    assert error in done.stderr.decode()
     restored = fsmq.json("restore", snapshot, "--root", tmp_path / "third", code=1)
     assert restored["changed"] == {"queues/jobs": "it has 1 file, not 2"}
 
 
 @pytest.mark.parametrize("where", ["root", "server"])
-def test_the_cluster_and_the_history_are_shown(both: dict[str, Command], where: str) -> None:
+def test_cluster_and_history_are_shown(both: dict[str, Command], where: str) -> None:
     fsmq = both[where]
     fsmq("queue", "create", "charted")
     shown = fsmq.out("cluster")

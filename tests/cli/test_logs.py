@@ -19,7 +19,9 @@ def log(fsmq: Command, queue: str) -> str:
     return queue
 
 
-def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Path) -> None:
+def test_a_log_is_created_published_to_read_and_deleted(
+    fsmq: Command, log: str, tmp_path: Path
+) -> None:
     assert b"exists already" in fsmq("log", "create", log).stderr
     shown = fsmq.json("log", "config", log, "max_bytes=1M", "retain_bytes=none")
     assert (shown["settings"]["retain_for"], shown["settings"]["max_bytes"]) == (86_400, 1 << 20)
@@ -29,8 +31,8 @@ def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Pat
     assert fsmq.out("log", "publish", log, "--null", stdin=b"ur\0fi\nve") == "4\n5\n"
     (tmp_path / "file").write_bytes(b"\xff")
     for _ in range(2):
-        told = fsmq.lines("log", "publish", log, tmp_path / "file", "--id", "own")
-        assert told == [{"log": log, "offset": 6}]
+        output = fsmq.lines("log", "publish", log, tmp_path / "file", "--id", "own")
+        assert output == [{"log": log, "offset": 6}]
     assert fsmq("log", "read", log).stdout == b"onetwothreefourfi\nve\xff"
     assert fsmq.out("log", "read", log, "--from", "1", "-n", "2", "--lines") == "two\nthree\n"
     [last] = fsmq.lines("log", "read", log, "--from", "6")
@@ -46,8 +48,8 @@ def test_a_log_from_its_making_to_its_end(fsmq: Command, log: str, tmp_path: Pat
     assert log not in fsmq.out("log", "list")
 
 
-def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
-    """The program has claimed another one of the same offset since."""
+def test_an_old_claim_does_not_settle_a_new_one(root: Path) -> None:
+    """A new channel of the same name has claimed the same offset."""
     with Spool(root, sync="none") as spool:
         log = spool.log("users", create=True)
         log.publish(b"x")
@@ -64,7 +66,7 @@ def test_a_message_is_settled_in_its_own_claim(root: Path) -> None:
         assert channel.ack_each([new]) == ["removed"]
 
 
-def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
+def test_a_channel_is_created_claimed_from_and_deleted(fsmq: Command, log: str) -> None:
     fsmq("log", "publish", log, "--lines", stdin=b"0\n1\n2\n3\n")
     made = fsmq.json("channel", "create", log, "c", "--from", "first", "order=none")
     assert made == {"log": log, "channel": "c", "created": True}
@@ -94,13 +96,13 @@ def test_a_channel_from_its_making_to_its_end(fsmq: Command, log: str) -> None:
     fsmq("bury", of, "2", "--reason", "too late")
     [got] = fsmq.lines("get", f"{log}.dead", "--wait", "10")
     [letter] = fsmq.lines("peek", f"{log}.dead", got["id"])
-    told = (letter["body"], letter["dead_letter"]["queue"], letter["dead_letter"]["reason"])
-    assert told == ("2", f"logs/{of}", "too late")
+    facts = (letter["body"], letter["dead_letter"]["queue"], letter["dead_letter"]["reason"])
+    assert facts == ("2", f"logs/{of}", "too late")
     fsmq("channel", "delete", log, "c", "--yes")
     assert b"has no channels" in fsmq("channel", "list", log).stderr
 
 
-def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_path: Path) -> None:
+def test_exec_keeps_the_order_of_a_channel(fsmq: Command, log: str, tmp_path: Path) -> None:
     fsmq("channel", "create", log, "c", "order=key")
     for number in range(6):
         fsmq("log", "publish", log, "--key", "ab"[number % 2], "--body", str(number))
@@ -116,7 +118,7 @@ def test_a_command_works_on_a_channel_in_its_order(fsmq: Command, log: str, tmp_
     assert fsmq.json("channel", "show", log, "c")["lag"] == 0
 
 
-def test_what_is_missing_or_wrong(fsmq: Command, log: str) -> None:
+def test_missing_logs_and_wrong_options_are_refused(fsmq: Command, log: str) -> None:
     none = fsmq("log", "read", "none", code=3).stderr
     assert none == b"fsmq: there is no log named 'none'\n      create it: fsmq log create none\n"
     none = fsmq("get", f"{log}/none", code=3).stderr
@@ -147,7 +149,7 @@ def test_names_are_completed(suite: Suite, queue: str) -> None:
     assert offered == ["plain,order="]
 
 
-def test_a_follower_prints_what_comes(suite: Suite, queue: str) -> None:
+def test_follow_prints_new_messages(suite: Suite, queue: str) -> None:
     command = Command(suite.url)
     command("log", "create", queue)
     command("log", "publish", queue, "--body", "x")
@@ -157,7 +159,7 @@ def test_a_follower_prints_what_comes(suite: Suite, queue: str) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_doctor_tells_what_cannot_be_buried(fsmq: Command, log: str) -> None:
+def test_the_doctor_reports_messages_that_cannot_be_buried(fsmq: Command, log: str) -> None:
     dead = f"{log}.dead"
     fsmq("queue", "create", dead, "max_message_bytes=1")
     given = ["order=none", "max_deliveries=1", f"dead_letter_queue={dead}"]
@@ -165,7 +167,7 @@ def test_doctor_tells_what_cannot_be_buried(fsmq: Command, log: str) -> None:
     fsmq.out("log", "publish", log, "--body", "large")
     fsmq("get", f"{log}/mail", "--visibility", "0s")
     fsmq("get", f"{log}/mail", code=1)
-    told = [f for f in fsmq.json("doctor", code=None)["findings"] if f["name"] == "channels"]
-    texts = [found["text"] for found in told if log in found["text"]]
+    findings = [f for f in fsmq.json("doctor", code=None)["findings"] if f["name"] == "channels"]
+    texts = [found["text"] for found in findings if log in found["text"]]
     assert texts == [f"channel mail of log {log} cannot bury message 0"]
     assert "unburied at 0" in fsmq.out("channel", "list", log)

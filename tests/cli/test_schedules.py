@@ -13,7 +13,7 @@ from tests.harness.suite import Suite
 
 @pytest.fixture
 def fsmq(suite: Suite) -> Command:
-    """The command on a server with a queue."""
+    """The command on a server with the queue ``jobs``."""
     command = Command(suite.url)
     command("queue", "create", "jobs")
     return command
@@ -44,13 +44,13 @@ def test_schedules(fsmq: Command, tmp_path: Path) -> None:
     assert fsmq.out("schedule", "list") == ""
 
 
-def test_what_is_replaced_is_said(fsmq: Command) -> None:
+def test_a_replaced_schedule_is_printed(fsmq: Command) -> None:
     line = ("schedule", "create", "replaced", "@daily", "jobs", "--body", "first")
     assert fsmq(*line).stderr == b""
     assert fsmq(*line).stderr == b""  # the same once more loses nothing
-    told = fsmq("schedule", "create", "replaced", "@hourly", "jobs").stderr.decode()
-    assert told.startswith("fsmq: replaced the schedule replaced, which was: ")
-    was = json.loads(told.partition("which was: ")[2])
+    output = fsmq("schedule", "create", "replaced", "@hourly", "jobs").stderr.decode()
+    assert output.startswith("fsmq: replaced the schedule replaced, which was: ")
+    was = json.loads(output.partition("which was: ")[2])
     assert (was["cron"], was["body"]) == ("@daily", "first")
     again = fsmq.json(*line)
     assert (again["created"], again["replaced"]["cron"]) == (False, "@hourly")
@@ -75,21 +75,21 @@ def test_errors(fsmq: Command) -> None:
     fsmq("schedule", "delete", "x")
 
 
-def test_without_a_mover_schedules_put_nothing(root: Path, tmp_path: Path) -> None:
-    alone, told = Command(root), "schedules put nothing; start it: fsmq up"
+def test_a_missing_mover_is_reported(root: Path, tmp_path: Path) -> None:
+    alone, warning = Command(root), "schedules put nothing; start it: fsmq up"
     alone("queue", "create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
     assert alone("schedule", "list").stderr == b""
     alone("schedule", "create", "x", "@daily", "jobs")
-    assert told in alone("schedule", "list").stderr.decode()
+    assert warning in alone("schedule", "list").stderr.decode()
     assert "no mover puts the messages of 1 schedule" in alone.out("doctor", code=1)
     with Suite(tmp_path / "other", mover=False, reaper=False) as half:
         server = Command(half.url)
         server("queue", "create", "jobs")
         server("schedule", "create", "x", "@daily", "jobs")
-        assert told in server("schedule", "list").stderr.decode()
+        assert warning in server("schedule", "list").stderr.decode()
 
 
-def test_with_a_mover_nothing_is_told(suite: Suite) -> None:
+def test_a_running_mover_is_not_reported(suite: Suite) -> None:
     Command(suite.url)("schedule", "create", "served", "@daily", "jobs")
     for place in (suite.url, suite.root):
         assert Command(place)("schedule", "list").stderr == b""

@@ -1,4 +1,4 @@
-"""``fsmq settings``: what it prints is all there is, and a file to start from."""
+"""``fsmq settings`` prints all settings, also as a file to start from."""
 
 from __future__ import annotations
 

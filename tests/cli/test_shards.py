@@ -1,4 +1,4 @@
-"""Shards of dyno-queues are one queue to ``ls``, ``stat`` and ``mv``; ``--shards`` unfolds it."""
+"""``queue list``, ``queue show`` and ``mv`` take shards as one queue, unless ``--shards``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsmq import Client, Spool
 from fsmq.dyno import DynoQueues, Message
 from fsmq.spool.layout.uuids import uuid7
 from tests.cli.helpers import Command
-from tests.harness.suite import Suite, eventually
+from tests.harness.suite import eventually
 
 
 @pytest.fixture(params=["root", "server"])
@@ -22,14 +22,12 @@ def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
 def name(fsmq: Command) -> str:
     """A queue with the shards a and b, and three messages in a."""
     name = f"tasks-{uuid7()}"
-    if fsmq.at.startswith("http"):
-        queues = DynoQueues(Client(fsmq.at), zone="a", shards=["a", "b"], strategy="local")
+    opened: Client | Spool = Client(fsmq.at) if "http" in fsmq.at else Spool(fsmq.at)
+    with opened as place:
+        queues = DynoQueues(place, zone="a", shards=["a", "b"], strategy="local")
         queues.get(name).push([Message(one, one) for one in "123"])
-    else:
-        with Spool(fsmq.at) as spool:
-            queues = DynoQueues(spool, zone="a", shards=["a", "b"], strategy="local")
-            queues.get(name).push([Message(one, one) for one in "123"])
-            spool.create_queue("mail@example.org")  # no shard: it has no index
+        if isinstance(place, Spool):
+            place.create_queue("mail@example.org")  # no shard: it has no index
     return name
 
 
@@ -40,7 +38,7 @@ def counted(fsmq: Command, *arguments: str) -> list[tuple[str, int]]:
     ]
 
 
-def test_shards_are_folded(fsmq: Command, name: str, suite: Suite) -> None:
+def test_shards_are_listed_as_one_queue(fsmq: Command, name: str) -> None:
     eventually(lambda: counted(fsmq, name) == [(name, 3)])
     assert counted(fsmq, name, "--shards") == [(f"{name}@a", 3), (f"{name}@b", 0)]
 
@@ -58,7 +56,7 @@ def test_shards_are_folded(fsmq: Command, name: str, suite: Suite) -> None:
     fsmq("queue", "show", f"{name}.none", code=3)
 
 
-def test_shards_move_to_shards(fsmq: Command, name: str, suite: Suite) -> None:
+def test_a_move_keeps_shards(fsmq: Command, name: str) -> None:
     fsmq("mv", name, f"{name}.more", "--create")
     eventually(lambda: counted(fsmq, f"{name}.more") == [(f"{name}.more", 3)])
     eventually(lambda: counted(fsmq, name) == [(name, 0)])

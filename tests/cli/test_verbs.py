@@ -1,4 +1,4 @@
-"""The verbs, on the folder of a spool that nobody serves and on a server."""
+"""The verbs, on a folder without programs and on a server."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import json
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
 from tests.cli.helpers import FSMQ, Command, environment
-from tests.harness.suite import HOME, Suite, eventually
+from tests.harness.suite import Suite, eventually
 
 BINARY = bytes(range(256)) * 300
 
 
 @pytest.fixture(params=["root", "server"])
-def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
-    """The command with the queue ``jobs``, on a folder that nobody serves or on a server."""
+def fsmq(request: pytest.FixtureRequest) -> Command:
+    """The command with the queue ``jobs``, on a folder without programs or on a server."""
     if request.param == "root":
-        command = Command(root)
-        command("queue", "create", "jobs")
-        return command
+        alone: Command = request.getfixturevalue("alone")
+        return alone
     suite: Suite = request.getfixturevalue("suite")
     (suite.root / "queues" / "jobs").mkdir(exist_ok=True)
     command = Command(suite.url)
@@ -31,15 +32,8 @@ def fsmq(request: pytest.FixtureRequest, root: Path) -> Command:
     return command
 
 
-@pytest.fixture
-def alone(root: Path) -> Command:
-    command = Command(root)
-    command("queue", "create", "jobs")
-    return command
-
-
 def test_a_verb_loads_no_web_server() -> None:
-    # It takes longer to load than all else together, and verbs run in loops of scripts.
+    # It would take most of the time to load, and scripts run verbs in loops.
     load = "import sys, fsmq.cli.place.server, fsmq.cli.group; from fsmq.cli import main"
     verbs = (
         "groups = [main]\n"
@@ -48,9 +42,9 @@ def test_a_verb_loads_no_web_server() -> None:
         "    groups += [one for one in found if isinstance(one, fsmq.cli.group.Fsmq)]\n"
         "assert len(groups) > 5"
     )
-    told = "print(*({'aiohttp', 'prometheus_client'} & sys.modules.keys()))"
+    report = "print(*({'aiohttp', 'prometheus_client'} & sys.modules.keys()))"
     done = subprocess.run(
-        [*FSMQ[:1], "-c", f"{load}\n{verbs}\n{told}"],
+        [*FSMQ[:1], "-c", f"{load}\n{verbs}\n{report}"],
         env=environment(),
         capture_output=True,
         text=True,
@@ -68,7 +62,7 @@ def test_a_message_goes_through_a_pipe_byte_for_byte(fsmq: Command) -> None:
     assert fsmq("get", "jobs", code=1).stdout == b""
 
 
-def test_files_are_messages_and_can_be_saved_again(fsmq: Command, tmp_path: Path) -> None:
+def test_files_are_put_and_saved(fsmq: Command, tmp_path: Path) -> None:
     for name, body in {"one": b"1", "two": BINARY}.items():
         (tmp_path / name).write_bytes(body)
     ids = fsmq.out("put", "jobs", tmp_path / "one", "-", tmp_path / "two", stdin=b"-").split()
@@ -82,7 +76,7 @@ def test_files_are_messages_and_can_be_saved_again(fsmq: Command, tmp_path: Path
     eventually(lambda: fsmq.counts("jobs") == {})
 
 
-def test_lines_come_out_as_they_went_in(alone: Command) -> None:
+def test_lines_are_put_and_printed_unchanged(alone: Command) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(700)) + b"\nlast"
     assert len(alone.out("put", "jobs", "--lines", stdin=lines).split()) == 702
     printed = alone("get", "jobs", "--count=1000", "--lines", "--ack").stdout
@@ -91,12 +85,7 @@ def test_lines_come_out_as_they_went_in(alone: Command) -> None:
 
 
 def test_a_line_is_stored_before_the_pipe_ends(alone: Command) -> None:
-    process = subprocess.Popen(
-        [*FSMQ, "put", "jobs", "--lines"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(FSMQ_AT=alone.at),
-    )
+    process = alone.start("put", "jobs", "--lines", stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(b"now\nand the")
@@ -108,15 +97,15 @@ def test_a_line_is_stored_before_the_pipe_ends(alone: Command) -> None:
     assert alone("get", "jobs", "--ack").stdout == b"and the rest"
 
 
-def test_what_is_said_about_a_message_comes_back(fsmq: Command) -> None:
-    said = ["--priority=3", "--ttl=1h", "--content-type=text/plain", "-atrace=8f2", "-auser=a=b"]
-    [put] = fsmq.lines("put", "jobs", "--body=hëllo", *said)
+def test_options_of_put_are_printed_by_get(fsmq: Command) -> None:
+    options = ["--priority=3", "--ttl=1h", "--content-type=text/plain", "-atrace=8f2", "-auser=a=b"]
+    [put] = fsmq.lines("put", "jobs", "--body=hëllo", *options)
     [got] = fsmq.lines("get", "jobs", "--wait=20", "--visibility=5m")
     assert (got["queue"], got["id"], got["body"]) == ("jobs", put["id"], "hëllo")
     assert (got["content_type"], got["priority"], got["deliveries"]) == ("text/plain", 3, 1)
     assert got["attributes"] == {"trace": "8f2", "user": "a=b"}
     assert got["created_at"] < got["deadline"] < got["expires_at"]
-    # jobs' own visibility is 30 s.
+    # The visibility timeout of jobs is 30 s.
     assert fsmq.lines("peek", "jobs", put["id"])[0]["deadline"] == got["deadline"]
     [renewed] = fsmq.lines("renew", "jobs", put["id"], "--visibility=2h")
     assert renewed["deadline"] > got["deadline"]
@@ -128,7 +117,7 @@ def test_what_is_said_about_a_message_comes_back(fsmq: Command) -> None:
     ]
 
 
-def test_a_body_of_the_command_line_needs_to_be_no_text(alone: Command) -> None:
+def test_a_body_on_the_command_line_can_be_binary(alone: Command) -> None:
     alone("put", "jobs", os.fsdecode(b"--body=\xff\n\xfe"))
     assert alone("get", "jobs", "--ack").stdout == b"\xff\n\xfe"
     alone("topic", "subscribe", "news", "jobs", "--create")
@@ -136,7 +125,7 @@ def test_a_body_of_the_command_line_needs_to_be_no_text(alone: Command) -> None:
     assert alone("get", "jobs", "--ack").stdout == b"\xfd"
 
 
-def test_a_delay_hides_and_a_release_with_a_delay_too(fsmq: Command) -> None:
+def test_put_and_release_take_a_delay(fsmq: Command) -> None:
     put = fsmq.out("put", "jobs", "--body=x", "--delay=1h").strip()
     fsmq("get", "jobs", code=1)
     eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
@@ -147,24 +136,24 @@ def test_a_delay_hides_and_a_release_with_a_delay_too(fsmq: Command) -> None:
     assert fsmq.out("peek", "jobs", "--state=delayed").splitlines()[1].split()[2] == "x"
 
 
-def test_the_line_that_does_not_fit_is_named(alone: Command) -> None:
+def test_a_line_that_is_too_long_is_named(alone: Command) -> None:
     alone("queue", "config", "jobs", "max_message_bytes=3")
     done = alone("put", "jobs", "--lines", code=2, stdin=b"ab\n" * 251 + b"abcd\n")
     assert len(done.stdout.split()) == 250
-    told = done.stderr.decode()
+    output = done.stderr.decode()
     assert (
-        "message 252 of the input: the body of 4 bytes is too large: the limit is 3 bytes" in told
+        "message 252 of the input: the body of 4 bytes is too large: the limit is 3 bytes" in output
     )
-    assert "250 messages of this input are stored" in told
+    assert "250 messages of this input are stored" in output
 
 
-def test_a_second_put_of_an_id_says_that_it_is_stored(fsmq: Command) -> None:
+def test_a_duplicate_id_is_refused(fsmq: Command) -> None:
     fsmq("put", "jobs", "--id=once", "--body=x")
     assert b"already holds" in fsmq("put", "jobs", "--id=once", "--body=y", code=4).stderr
     assert fsmq.out("get", "jobs", "--wait=20", "--ack") == "x"
 
 
-def test_peek_shows_and_claims_nothing(alone: Command) -> None:
+def test_peek_claims_nothing(alone: Command) -> None:
     ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\nc\n").split()
     assert alone.out("get", "jobs") == "a"
     assert [m["id"] for m in alone.lines("peek", "jobs")] == ids[1:]
@@ -182,7 +171,7 @@ def test_peek_shows_and_claims_nothing(alone: Command) -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_ids_come_from_a_pipe_and_a_missing_one_is_told(alone: Command) -> None:
+def test_ids_are_read_from_a_pipe_and_missing_ones_reported(alone: Command) -> None:
     ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\n").split()
     done = alone(
         "ack", "jobs", "--json", code=3, stdin="\n".join([ids[0], "nope", ids[1]]).encode()
@@ -193,25 +182,20 @@ def test_ids_come_from_a_pipe_and_a_missing_one_is_told(alone: Command) -> None:
     assert b"nope" in alone("renew", "jobs", "nope", code=3).stderr
 
 
-def test_a_reader_that_goes_away_loses_nothing(alone: Command) -> None:
+def test_a_closed_pipe_loses_no_message(alone: Command) -> None:
     body = b"x" * 100_000
     for _ in range(3):
         alone("put", "jobs", stdin=body)
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*FSMQ, "get", "jobs", "--count=3", "--ack"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        env=environment(FSMQ_AT=alone.at),
-    )
+    process = alone.start("get", "jobs", "--count=3", "--ack", stdout=writing, stderr=PIPE)
     os.close(writing)
-    assert done.returncode == 69
-    assert b"released" in done.stderr
+    assert b"released" in process.communicate()[1]
+    assert process.returncode == 69
     assert alone.counts("jobs") == {"ready": 3}
 
 
-def test_queues_are_listed_shown_and_matched(alone: Command) -> None:
+def test_queues_are_listed_and_shown(alone: Command) -> None:
     alone("queue", "create", "mail", "visibility_timeout=5m", "max_message_bytes=64K")
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
     assert alone.out("get", "jobs") == "a"
@@ -236,7 +220,7 @@ def test_queues_are_listed_shown_and_matched(alone: Command) -> None:
     )
 
 
-def test_settings_are_changed_taken_back_and_refused_by_name(alone: Command) -> None:
+def test_settings_are_changed_reset_and_refused(alone: Command) -> None:
     alone("queue", "config", "jobs", "max_deliveries=2", "dead_letter_queue=dead", "retention=7d")
     assert alone.json("queue", "config", "jobs")["settings"]["retention"] == 604800
     alone("queue", "config", "jobs", "retention=default", "visibility_timeout=1.5")
@@ -251,7 +235,7 @@ def test_settings_are_changed_taken_back_and_refused_by_name(alone: Command) -> 
         assert says in alone("queue", "config", "jobs", wrong, code=2).stderr
 
 
-def test_what_is_buried_goes_to_the_dead_letters_and_back(alone: Command) -> None:
+def test_messages_are_buried_and_moved_back(alone: Command) -> None:
     alone("queue", "config", "jobs", "max_deliveries=9", "dead_letter_queue=dead")
     ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\nc\n").split()
     alone("get", "jobs", "-n3")
@@ -275,18 +259,18 @@ def test_what_is_buried_goes_to_the_dead_letters_and_back(alone: Command) -> Non
     assert alone.out("get", "jobs", "-n3", "--lines") == "a\nb\nc\n"
 
 
-def test_what_is_ready_gets_another_priority(alone: Command) -> None:
+def test_the_priority_of_ready_messages_is_changed(alone: Command) -> None:
     first, second = alone.out("put", "jobs", "--lines", stdin=b"a\nb\n").split()
     later = alone.out("priority", "jobs", "7", first).strip()
     assert later == f"p07.{first}"
-    told = alone("priority", "jobs", "9", second, "--json", "nope", code=3)
-    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    output = alone("priority", "jobs", "9", second, "--json", "nope", code=3)
+    lines = [json.loads(line) for line in output.stdout.splitlines()]
     assert [line.get("new_id") for line in lines] == [f"p09.{second}", None]
     assert alone.out("get", "jobs", "-n2", "--lines") == "a\nb\n"
     assert b"priority" in alone("priority", "jobs", "100", first, code=2).stderr
 
 
-def test_mv_leaves_what_is_claimed_and_tells_what_stayed(alone: Command) -> None:
+def test_mv_skips_claimed_messages_and_reports_conflicts(alone: Command) -> None:
     claimed = alone.out("put", "jobs", "--body=claimed").strip()
     assert alone.out("get", "jobs") == "claimed"
     alone("put", "jobs", "--id=same", "--body=x")
@@ -298,7 +282,7 @@ def test_mv_leaves_what_is_claimed_and_tells_what_stayed(alone: Command) -> None
     assert b"no queue named 'nowhere'" in alone("mv", "jobs", "nowhere", code=3).stderr
 
 
-def test_purge_and_delete_ask_where_they_can(alone: Command) -> None:
+def test_purge_and_delete_need_confirmation(alone: Command) -> None:
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
     alone("get", "jobs")
     assert b"give --yes" in alone("queue", "purge", "jobs", code=2).stderr
@@ -314,48 +298,45 @@ def test_purge_and_delete_ask_where_they_can(alone: Command) -> None:
 
 
 def test_errors_say_what_to_do(alone: Command, tmp_path: Path) -> None:
-    told = alone("get", "mail", code=3).stderr.decode()
-    assert told == "fsmq: there is no queue named 'mail'\n      create it: fsmq queue create mail\n"
+    output = alone("get", "mail", code=3).stderr.decode()
+    assert (
+        output == "fsmq: there is no queue named 'mail'\n      create it: fsmq queue create mail\n"
+    )
     assert "; did you mean jobs?\n" in alone("get", "jbos", code=3).stderr.decode()
-    # Where the command was given its place, the advice has it too.
-    told = alone("get", "jbos", f"--at={tmp_path}/mq", code=3).stderr.decode()
-    assert f"create it: fsmq queue create jbos --at {tmp_path}/mq\n" in told
-    told = alone("queue", "list", "--at", tmp_path / "nowhere", code=78).stderr.decode()
-    assert "there is no spool in" in told
-    assert f"fsmq up --root {tmp_path}/nowhere" in told
+    # The advice repeats --at.
+    output = alone("get", "jbos", f"--at={tmp_path}/mq", code=3).stderr.decode()
+    assert f"create it: fsmq queue create jbos --at {tmp_path}/mq\n" in output
+    output = alone("queue", "list", "--at", tmp_path / "nowhere", code=78).stderr.decode()
+    assert "there is no spool in" in output
+    assert f"fsmq up --root {tmp_path}/nowhere" in output
     assert not (tmp_path / "nowhere").exists()
     for verb in ("list", "create"):
-        told = alone("queue", verb, "jobs", "--at", "localhost:8080", code=2).stderr.decode()
-        assert "--at http://localhost:8080" in told
+        output = alone("queue", verb, "jobs", "--at", "localhost:8080", code=2).stderr.decode()
+        assert "--at http://localhost:8080" in output
     assert b"did you mean get?" in alone("gte", code=2).stderr
     assert b"10y" in alone("put", "jobs", "--delay=10y", code=2).stderr
     assert b"queue:" in alone("put", "../x", code=2).stderr
     assert b"cannot read" in alone("put", "jobs", tmp_path / "nofile", code=2).stderr
 
 
-def test_output_that_cannot_be_written_is_told(alone: Command) -> None:
+def test_a_full_disk_at_stdout_is_reported(alone: Command) -> None:
     alone("put", "jobs", "--body=x")
     for words in (["queue", "list"], ["get", "jobs", "--ack"]):
         with open("/dev/full", "wb") as full:
-            done = subprocess.run(
-                [*FSMQ, *words],
-                stdout=full,
-                stderr=subprocess.PIPE,
-                env=environment(FSMQ_AT=alone.at),
-            )
-        assert done.returncode == 69
-        assert b"No space left" in done.stderr
+            process = alone.start(*words, stdout=full, stderr=PIPE)
+        assert b"No space left" in process.communicate()[1]
+        assert process.returncode == 69
     assert alone.counts("jobs") == {"ready": 1}
 
 
-def test_put_makes_queue_and_spool_only_when_told_to(tmp_path: Path) -> None:
+def test_put_creates_queue_and_spool_only_with_create(tmp_path: Path) -> None:
     command = Command(tmp_path / "new")
     command("put", "jobs", "--body=x", code=78)
     command("put", "jobs", "--body=x", "--create")
     assert command.counts("jobs") == {"ready": 1}
 
 
-def test_the_place_is_said_by_option_then_variables(tmp_path: Path) -> None:
+def test_options_for_the_place_override_variables(tmp_path: Path) -> None:
     for name in ("option", "at", "root"):
         Command(tmp_path / name)("queue", "create", name)
     command = Command(tmp_path / "at")
@@ -369,14 +350,10 @@ def test_the_place_is_said_by_option_then_variables(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
-    process = subprocess.Popen(
-        [*FSMQ, "get", "jobs", "--wait=60"],
-        env=environment(FSMQ_AT=alone.at),
-        cwd=HOME,
-        # What a shell starts in the background, such as this suite, ignores Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    # From here on it waits: it looks for events.
+    # A program that a shell starts in the background ignores Ctrl-C.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = alone.start("get", "jobs", "--wait=60", preexec_fn=heed)
+    # It waits as soon as it watches for events.
     eventually(lambda: has_watches(process.pid))
     process.send_signal(signal.SIGINT)
     assert process.wait(50) == 130
@@ -384,22 +361,21 @@ def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
 
 def has_watches(pid: int) -> bool:
     try:
-        # Not the file of a module whose name has the word.
         return any(
             os.readlink(f) == "anon_inode:inotify" for f in Path(f"/proc/{pid}/fd").iterdir()
         )
     except FileNotFoundError:
-        return False  # one was closed meanwhile
+        return False  # a file was closed during the listing
 
 
-def test_every_verb_is_listed_and_explains_itself() -> None:
+def test_help_lists_verbs() -> None:
     listed = Command("").out("--help")
     for verb in ("put", "get", "ack", "mv", "fsck", "up"):
         assert f"  {verb} " in listed
     assert "65     buried" in Command("").out("get", "--help")
 
 
-def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> None:
+def test_verbs_work_on_a_server(suite: Suite) -> None:
     url = Command(suite.url)
     url(
         "queue",
@@ -426,21 +402,21 @@ def test_a_server_does_all_that_a_folder_does(suite: Suite, tmp_path: Path) -> N
         return found if found["messages"]["ready"] == 1 else None
 
     assert eventually(row)["oldest_seconds"] < 60  # the counts may be a second old
-    told = url("mv", "web.dead", "web.kept", ids[0], "nope", "--create", code=3).stderr
-    assert b"1 message did not move" in told
+    output = url("mv", "web.dead", "web.kept", ids[0], "nope", "--create", code=3).stderr
+    assert b"1 message did not move" in output
     eventually(lambda: url.counts("web.kept") == {"ready": 1})
     assert url.out("get", "web", "--exec", "tr a-z A-Z; echo", "--count=1") == "D\n"
-    eventually(lambda: url.counts("web") == {})  # they may be a second old
-    told = {f["name"]: f["health"] for f in url.json("doctor", code=None)["findings"]}
-    assert told["mq"] == "ok"
+    eventually(lambda: url.counts("web") == {})  # counts may be a second old
+    health = {f["name"]: f["health"] for f in url.json("doctor", code=None)["findings"]}
+    assert health["mq"] == "ok"
     url("queue", "delete", "web", "-y")
     url("queue", "show", "web", code=3)
 
 
-def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported() -> None:
     done = Command("http://127.0.0.1:1")("--version")
     assert done.stdout.startswith(b"fsmq ")
-    told = Command("http://127.0.0.1:1")("queue", "list", code=69).stderr.decode()
-    assert told.startswith("fsmq: http://127.0.0.1:1: Connection refused\n")
-    assert "is mq running there?" in told
+    output = Command("http://127.0.0.1:1")("queue", "list", code=69).stderr.decode()
+    assert output.startswith("fsmq: http://127.0.0.1:1: Connection refused\n")
+    assert "is mq running there?" in output
     assert b"url:" in Command("http://")("queue", "list", code=2).stderr

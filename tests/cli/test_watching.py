@@ -22,25 +22,25 @@ from tests.harness.suite import Suite, eventually
 
 
 def findings(command: Command, code: int | None = None) -> dict[str, tuple[str, str]]:
-    """What the doctor says, by the name of the finding; what this machine's disk is, left out."""
+    """The findings of the doctor by name, without those on the disk of this machine."""
     done = command("doctor", "--json", code=code)
     machine = ("filesystem", "space", "inodes", "access")
-    told = json.loads(done.stdout)["findings"]
-    return {f["name"]: (f["health"], f["text"]) for f in told if f["name"] not in machine}
+    found = json.loads(done.stdout)["findings"]
+    return {f["name"]: (f["health"], f["text"]) for f in found if f["name"] not in machine}
 
 
 @pytest.fixture
-def alone(root: Path) -> Command:
-    command = Command(root)
-    command("queue", "create", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
-    return command
+def alone(alone: Command) -> Command:
+    """Its queue has dead letters, so that the doctor finds nothing to note."""
+    alone("queue", "config", "jobs", "max_deliveries=5", "dead_letter_queue=jobs.dead")
+    return alone
 
 
-def test_the_doctor_finds_all_three_programs_at_work(suite: Suite) -> None:
+def test_the_doctor_finds_three_running_programs(suite: Suite) -> None:
     Command(suite.root)("queue", "create", "jobs")
-    told = findings(Command(suite.root))
-    assert {told[name][0] for name in ("mq", "mover", "reaper", "rename", "queues")} == {"ok"}
-    assert not {"delivery", "timers"} & set(told)
+    found = findings(Command(suite.root))
+    assert {found[name][0] for name in ("mq", "mover", "reaper", "rename", "queues")} == {"ok"}
+    assert not {"delivery", "timers"} & set(found)
     assert list((suite.root / "new").iterdir()) == []
 
 
@@ -54,12 +54,12 @@ def test_the_doctor_asks_a_server_whether_it_is_ready(tmp_path: Path) -> None:
         assert "mover" in text
 
 
-def programs_of(told: dict[str, tuple[str, str]]) -> list[str]:
+def programs_of(found: dict[str, tuple[str, str]]) -> list[str]:
     """The health of mq, mover and reaper."""
-    return [told[name][0] for name in ("mq", "mover", "reaper")]
+    return [found[name][0] for name in ("mq", "mover", "reaper")]
 
 
-def test_the_doctor_finds_programs_that_are_missing(tmp_path: Path) -> None:
+def test_the_doctor_reports_missing_programs(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", mover=False, reaper=False) as half:
         command = Command(half.root)
         (half.root / "queues" / "jobs").mkdir()
@@ -68,7 +68,7 @@ def test_the_doctor_finds_programs_that_are_missing(tmp_path: Path) -> None:
             assert list((half.root / folder).iterdir()) == []
 
 
-def test_the_doctor_finds_programs_that_were_killed(tmp_path: Path) -> None:
+def test_the_doctor_reports_killed_programs(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as running:
         command, root = Command(running.root), running.root
         eventually(lambda: len(list((root / "metrics").glob("*:*:*"))) == 3)
@@ -79,12 +79,12 @@ def test_the_doctor_finds_programs_that_were_killed(tmp_path: Path) -> None:
         old = time.time() - 60
         for beat in (root / "peers").glob("[!.]*"):
             os.utime(beat, (old, old))
-        told = findings(command, 2)
-        assert programs_of(told) == ["error", "error", "error"]
-        assert "has run on this spool" in told["mq"][1]
+        found = findings(command, 2)
+        assert programs_of(found) == ["error", "error", "error"]
+        assert "has run on this spool" in found["mq"][1]
 
 
-def test_the_doctor_misses_no_program_where_none_has_run(alone: Command) -> None:
+def test_the_doctor_only_notes_programs_that_never_ran(alone: Command) -> None:
     assert programs_of(findings(alone)) == ["note", "note", "note"]
 
 
@@ -100,12 +100,12 @@ def test_a_full_disk_is_an_error(root: Path, mount: Mount) -> None:  # noqa: F81
 
 
 def kept_back(fsmq: Command, queue: str) -> list[str]:
-    """What `stat` shows as keeping claims back."""
+    """The limits that `queue show` shows as holding claims back."""
     lines = fsmq.out("queue", "show", queue).splitlines()
     return [line.split(maxsplit=2)[2] for line in lines if line.startswith("kept back")]
 
 
-def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None:
+def test_the_doctor_reports_settings_that_limit_queues(alone: Command, root: Path) -> None:
     alone("queue", "config", "jobs", "visibility_timeout=0.5", "max_depth=2", "default_delay=1h")
     alone("queue", "config", "jobs", "retention=60")
     alone("put", "jobs", "--lines", stdin=b"a\nb\n")
@@ -142,28 +142,24 @@ def test_the_doctor_names_settings_that_bite(alone: Command, root: Path) -> None
 
 
 @pytest.mark.parametrize("place", ["root", "url"])
-def test_top_counts_what_comes_and_goes(suite: Suite, place: str) -> None:
+def test_top_shows_rates_and_counts(suite: Suite, place: str) -> None:
     command = Command(getattr(suite, place))
     server = Command(suite.url)
     busy = f"busy-{place}"
     command("queue", "create", busy)
-    process = subprocess.Popen(
-        [*FSMQ, "top", "--json", "-d", "1"],
-        stdout=subprocess.PIPE,
-        env=environment(FSMQ_AT=command.at),
-    )
+    process = command.start("top", "--json", "-d", "1", stdout=subprocess.PIPE)
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
     server("put", busy, "--lines", stdin=b"a\nb\nc\n")
     server("get", busy, "--wait=9", "--ack")
-    came = went = False
+    has_in = has_out = False
     ready = 0
-    # Samples are a second apart, or more on a busy machine; and mq reports once a second.
-    while not (came and went and ready == 2):
+    # Samples are at least a second apart, and mq reports once a second.
+    while not (has_in and has_out and ready == 2):
         sample = json.loads(process.stdout.readline())
         for row in (row for row in sample["queues"] if row["queue"] == busy):
-            came |= (row["in_per_second"] or 0) > 0
-            went |= (row["out_per_second"] or 0) > 0
+            has_in |= (row["in_per_second"] or 0) > 0
+            has_out |= (row["out_per_second"] or 0) > 0
             ready = row["messages"]["ready"]
     process.terminate()
     process.communicate()
@@ -172,7 +168,7 @@ def test_top_counts_what_comes_and_goes(suite: Suite, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["root", "url"])
-def test_rates_are_of_the_time_between_two_samples(
+def test_rates_use_the_time_between_two_samples(
     suite: Suite, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
@@ -245,16 +241,16 @@ def test_a_shell_completes_verbs_queues_settings_and_ids(alone: Command, tmp_pat
     assert completed("bash", ["fsmq", "ack", "jobs", ""], alone) == [f"plain,{message_id}"]
     nowhere = ["fsmq", "get", "--at", str(tmp_path / "nowhere"), "e"]
     assert completed("bash", nowhere, alone) == []
-    assert completed("bash", ["fsmq", "gte", "j"], alone) == []  # there is no such verb
+    assert completed("bash", ["fsmq", "gte", "j"], alone) == []  # no such verb
     assert completed("bash", ["fsmq", "topic", "crate", "j"], alone) == []
-    # Of the settings of a program, and where the shell itself knows what there is.
+    # Values of settings of a program, and files, which the shell completes itself.
     assert completed("bash", ["fsmq", "up", "--sync", "f"], alone) == ["plain,fsync"]
     assert completed("bash", ["fsmq", "up", "--keys", "k"], alone) == ["file,k"]
     assert completed("bash", ["fsmq", "queue", "list", "--at", "/va"], alone) == ["dir,/va"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_read_its_script(shell: str, tmp_path: Path) -> None:
+def test_the_completion_script_is_valid(shell: str, tmp_path: Path) -> None:
     script = Command("").out("completion", shell)
     assert "_FSMQ_COMPLETE" in script
     found = shutil.which(shell)

@@ -1,4 +1,4 @@
-"""`fsmq get --exec`: what becomes of a message is what its command says."""
+"""`fsmq get --exec`: the exit code of its command settles a message."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.cli.helpers import FSMQ, Command, environment
 from tests.harness.suite import PATIENCE_S, Suite, eventually
 
 Worker = subprocess.Popen[bytes]
-# `fsmq` on a machine so busy that a command has long begun when its worker gets to know: the test
-# says when, by opening a fifo.
+Start = Callable[..., Worker]
+# `fsmq` whose worker learns late that its command has begun: when the test opens a fifo.
 LATE = """
 import subprocess
 from fsmq.cli import main
@@ -38,15 +38,15 @@ main(prog_name="fsmq")
 
 @pytest.fixture
 def fsmq(root: Path) -> Command:
-    """The command at a root with the queue ``jobs``; no program runs."""
+    """The command on a folder with the queue ``jobs`` and dead letters; no program runs."""
     command = Command(root)
     command("queue", "create", "jobs", "max_deliveries=3", "dead_letter_queue=dead")
     return command
 
 
 @pytest.fixture
-def worker(fsmq: Command, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    """Start a worker on ``jobs`` in a folder of its own, for a shell's command."""
+def worker(fsmq: Command, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers on ``jobs``, each for a command of the shell."""
     running: list[Worker] = []
 
     def start(
@@ -72,50 +72,50 @@ def worker(fsmq: Command, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         process.communicate()
 
 
-def settled(process: Worker, code: int = 0) -> str:
-    """Wait for the end of a worker; what it said on stderr."""
-    told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == code, told
-    return told
+def ended(process: Worker, code: int = 0) -> str:
+    """Wait for the end of a worker; its stderr."""
+    output = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == code, output
+    return output
 
 
-def line_told(process: Worker) -> bytes:
-    """The next line that a worker says on stderr."""
+def next_line(process: Worker) -> bytes:
+    """The next line that a worker prints on stderr."""
     assert process.stderr is not None
-    assert select.select([process.stderr], [], [], PATIENCE_S)[0], "the worker says nothing"
+    assert select.select([process.stderr], [], [], PATIENCE_S)[0], "the worker prints nothing"
     return process.stderr.readline()
 
 
-def test_a_command_gets_body_and_facts(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_a_command_gets_the_body_and_facts_of_a_message(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     body = bytes(range(256)) * 1000
     message_id = fsmq.out("put", "jobs", "-atrace-id=8f2", "--priority=7", stdin=body).strip()
     facts = "$FSMQ_ID $FSMQ_QUEUE $FSMQ_DELIVERIES $FSMQ_PRIORITY $FSMQ_ATTRIBUTE_TRACE_ID"
-    told = settled(worker(f'cat > body; echo "{facts}" > facts', "--count=1"))
-    assert told == ""
+    output = ended(worker(f'cat > body; echo "{facts}" > facts', "--count=1"))
+    assert output == ""
     assert (tmp_path / "body").read_bytes() == body
     assert (tmp_path / "facts").read_text() == f"{message_id} jobs 1 7 8f2\n"
     eventually(lambda: fsmq.counts("jobs") == {})
 
 
-def test_a_command_works_on_the_spool_of_its_worker(
-    fsmq: Command, worker: Callable[..., Worker], root: Path
+def test_a_command_inherits_the_spool_of_its_worker(
+    fsmq: Command, worker: Start, root: Path
 ) -> None:
     fsmq("put", "jobs", "--body=x")
     relative = os.path.relpath(root)
     put = f"cd /; {shlex.join(FSMQ)} put jobs.done --create"
-    settled(worker(put, "--count=1", f"--at={relative}", cwd=Path.cwd(), at="/nowhere"))
+    ended(worker(put, "--count=1", f"--at={relative}", cwd=Path.cwd(), at="/nowhere"))
     assert fsmq.counts("jobs.done") == {"ready": 1}
 
 
-def test_a_failure_is_tried_again_later_and_then_buried(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_a_failure_is_retried_with_backoff_and_then_buried(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     fsmq("put", "jobs", "--body=x")
     process = worker("date +%s.%N >> tries; exit 9", "--count=3", "--backoff=0.4")
-    told = settled(process).splitlines()
-    assert [line.partition(": ")[2].partition(": ")[2] for line in told] == [
+    output = ended(process).splitlines()
+    assert [line.partition(": ")[2].partition(": ")[2] for line in output] == [
         "exit code 9, delivery 1: again in 0.4 s",
         "exit code 9, delivery 2: again in 0.8 s",
         "exit code 9, delivery 3: its deliveries are used up",
@@ -128,39 +128,35 @@ def test_a_failure_is_tried_again_later_and_then_buried(
 
 
 def reasons(command: Command, dead: str) -> list[str]:
-    """Why the messages of a dead-letter queue were buried."""
+    """The reasons of the messages in a dead-letter queue."""
     return [letter["dead_letter"]["reason"] for letter in command.lines("peek", dead)]
 
 
-def test_a_dead_letter_of_a_server_names_the_last_failure(
-    suite: Suite, worker: Callable[..., Worker]
-) -> None:
+def test_a_dead_letter_of_a_server_names_the_last_failure(suite: Suite, worker: Start) -> None:
     server = Command(suite.url)
     server("put", "jobs", "--create", "--body=x")
     server("queue", "config", "jobs", "max_deliveries=1", "dead_letter_queue=jobs.dead")
-    settled(worker("kill -9 $$", "--count=1", at=suite.url))
+    ended(worker("kill -9 $$", "--count=1", at=suite.url))
     eventually(lambda: server.counts("jobs.dead") == {"ready": 1})
     assert reasons(server, "jobs.dead") == ["max_deliveries: signal 9"]
     server("queue", "delete", "jobs", "--yes")
     server("queue", "delete", "jobs.dead", "--yes")
 
 
-def test_exit_code_65_goes_to_the_dead_letters_at_once(
-    fsmq: Command, worker: Callable[..., Worker]
-) -> None:
+def test_exit_code_65_buries_the_message(fsmq: Command, worker: Start) -> None:
     fsmq("put", "jobs", "--body=x")
-    assert "exit code 65: buried: moved" in settled(worker("exit 65", "--count=1"))
+    assert "exit code 65: buried: moved" in ended(worker("exit 65", "--count=1"))
     eventually(lambda: (fsmq.counts("jobs"), fsmq.counts("dead")) == ({}, {"ready": 1}))
 
 
-def test_without_dead_letters_65_is_a_failure_like_others(
-    fsmq: Command, worker: Callable[..., Worker]
+def test_exit_code_65_is_a_failure_without_a_dead_letter_queue(
+    fsmq: Command, worker: Start
 ) -> None:
     fsmq("queue", "config", "jobs", "max_deliveries=default", "dead_letter_queue=default")
     fsmq("put", "jobs", "--body=x")
-    told = settled(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-max=2h"))
-    assert "cannot be buried" in told
-    assert "again in 3600 s" in told
+    output = ended(worker("exit 65", "--count=1", "--backoff=1h", "--backoff-max=2h"))
+    assert "cannot be buried" in output
+    assert "again in 3600 s" in output
     eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
 
 
@@ -174,60 +170,57 @@ def test_an_empty_command_acknowledges_nothing(fsmq: Command, command: str) -> N
 
 @pytest.mark.parametrize("code", [126, 127])
 def test_a_command_that_cannot_be_run_ends_the_worker(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path, code: int
+    fsmq: Command, worker: Start, tmp_path: Path, code: int
 ) -> None:
     fsmq("put", "jobs", "--lines", stdin=b"a\nb\nc\n")
     (tmp_path / "plain").touch(mode=0o600)
     command = "./plain" if code == 126 else "./not-there"
-    told = settled(worker(command, "--concurrency=2"), 78)
-    assert f"fsmq: the command cannot be run: exit code {code}, it is not " in told
+    output = ended(worker(command, "--concurrency=2"), 78)
+    assert f"fsmq: the command cannot be run: exit code {code}, it is not " in output
     assert fsmq.counts("jobs") == {"ready": 3}
     assert {m["deliveries"] for m in fsmq.lines("peek", "jobs", "--count=3")} == {0}
 
 
 def test_a_command_that_cannot_be_run_ends_the_worker_of_a_server(
-    suite: Suite, worker: Callable[..., Worker]
+    suite: Suite, worker: Start
 ) -> None:
-    """Its other slots claim what it gives back once more, if they still wait for messages."""
+    """Its other slots may claim the released message once more."""
     server = Command(suite.url)
     server("put", "jobs", "--create", "--body=x")
-    told = settled(worker("./not-there", "--concurrency=2", at=suite.url), 78)
-    assert "exit code 127" in told
+    output = ended(worker("./not-there", "--concurrency=2", at=suite.url), 78)
+    assert "exit code 127" in output
     eventually(lambda: server.counts("jobs") == {"ready": 1})
     assert [m["deliveries"] for m in server.lines("peek", "jobs")] == [1]
     server("queue", "purge", "jobs", "--yes")
 
 
 @pytest.mark.parametrize("options", [["--exec", "true", "--visibility=9"], ["--wait=9"]])
-def test_a_server_that_cannot_be_reached_is_told_at_once(options: list[str]) -> None:
+def test_an_unreachable_server_is_reported_at_once(options: list[str]) -> None:
     at = "http://127.0.0.1:1"
-    process = subprocess.Popen(
-        [*FSMQ, "get", "jobs", *options], env=environment(FSMQ_AT=at), stderr=subprocess.PIPE
-    )
+    process = Command(at).start("get", "jobs", *options, stderr=subprocess.PIPE)
     try:
-        told = line_told(process).decode()
-        assert told == f"fsmq: cannot connect, trying again: {at}: Connection refused\n"
+        output = next_line(process).decode()
+        assert output == f"fsmq: cannot connect, trying again: {at}: Connection refused\n"
     finally:
         process.kill()
         process.communicate()
 
 
-def test_so_many_run_at_a_time(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_concurrency_limits_the_running_commands(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     fsmq("put", "jobs", "--lines", stdin=b"a\nb\nc\nd\n")
-    # Each waits until all three are there; a fourth must not be.
+    # Each waits for three to run; a fourth must not start.
     (tmp_path / "gate").mkdir()
     wait = "while [ $(ls gate | wc -l) -lt 3 ]; do sleep 0.02; done; sleep 0.3; ls gate | wc -l"
     script = f"touch gate/$FSMQ_ID; {wait} >> seen"
-    process = worker(script, "--count=3", "--concurrency=3")
-    settled(process)
+    ended(worker(script, "--count=3", "--concurrency=3"))
     assert (tmp_path / "seen").read_text() == "3\n3\n3\n"
     eventually(lambda: sum(fsmq.counts("jobs").values()) == 1)
 
 
 def test_a_claim_is_renewed_while_the_command_runs(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")
     message_id = fsmq.out("put", "jobs", "--body=x").strip()
@@ -238,24 +231,24 @@ def test_a_claim_is_renewed_while_the_command_runs(
     # Renewed at least twice.
     eventually(lambda: delay.stat().st_mtime > first + 2.5)
     (tmp_path / "gate").write_text("go\n")
-    assert settled(process) == ""
+    assert ended(process) == ""
     eventually(lambda: fsmq.counts("jobs") == {})
 
 
-def test_the_command_of_a_removed_message_is_ended_if_wanted(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_stop_removed_ends_the_command_of_a_removed_message(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     message_id = fsmq.out("put", "jobs", "--body=x").strip()
     script = "trap 'touch ended; exit 0' TERM; touch started; sleep 1000 & wait"
     process = worker(script, "--count=1", "--stop-removed")
     eventually((tmp_path / "started").exists)
     fsmq("ack", "jobs", message_id)
-    assert settled(process) == f"fsmq: {message_id}: it was removed: its command is ended\n"
+    assert ended(process) == f"fsmq: {message_id}: it was removed: its command is ended\n"
     assert (tmp_path / "ended").exists()
 
 
-def test_what_another_consumer_has_by_now_is_left_to_it(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_a_lost_claim_is_left_to_the_other_consumer(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")
     message_id = fsmq.out("put", "jobs", "--body=x").strip()
@@ -265,7 +258,7 @@ def test_what_another_consumer_has_by_now_is_left_to_it(
     [other] = fsmq.lines("get", "jobs", "--wait=20")
     assert (other["id"], other["deliveries"]) == (message_id, 2)
     (tmp_path / "gate").write_text("go\n")
-    assert "the claim was lost; another consumer may have it" in settled(process)
+    assert "the claim was lost; another consumer may have it" in ended(process)
     assert fsmq.counts("jobs") == {"in_flight": 1}
     fsmq("ack", "jobs", message_id, "--claim", "c1-00", code=3)
     fsmq("ack", "jobs", message_id, "--claim", other["claim"])
@@ -273,10 +266,10 @@ def test_what_another_consumer_has_by_now_is_left_to_it(
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_message_that_it_gets_again_is_renewed_as_well(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path, concurrency: int
+def test_a_message_that_is_claimed_again_is_renewed(
+    fsmq: Command, worker: Start, tmp_path: Path, concurrency: int
 ) -> None:
-    """Else its claim would end each time, and no command that takes longer would ever be done."""
+    """Otherwise no command that takes longer than a claim would ever finish."""
     gates, started = ([tmp_path / f"{name}{n}" for n in (1, 2)] for name in ("gate", "started"))
     for gate in gates:
         os.mkfifo(gate)
@@ -285,39 +278,37 @@ def test_a_message_that_it_gets_again_is_renewed_as_well(
     process = worker(script, "--visibility=2", "--count=2", f"--concurrency={concurrency}")
     eventually(started[0].exists)
     fsmq("release", "jobs", message_id)
-    line_told(process)  # a renewal has found the claim ended
+    next_line(process)  # a renewal has found the claim ended
     if concurrency == 2:
         eventually(started[1].exists)
     gates[0].write_text("go\n")
-    assert b"the claim was lost" in line_told(process)
+    assert b"the claim was lost" in next_line(process)
     eventually(started[1].exists)
     delay = Path(fsmq.at) / "delay" / f"jobs:{message_id}"
     first = delay.stat().st_mtime
     eventually(lambda: delay.stat().st_mtime > first + 2.5)
     gates[1].write_text("go\n")
-    assert settled(process) == ""
+    assert ended(process) == ""
 
 
-def test_a_stop_lets_the_command_finish(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
-) -> None:
+def test_a_stop_lets_the_command_finish(fsmq: Command, worker: Start, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     fsmq("put", "jobs", "--lines", stdin=b"a\nb\n")
     process = worker("touch started; read go < gate; touch done")
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGTERM)
-    assert b"a second signal ends it" in line_told(process)  # it has heard
+    assert b"a second signal ends it" in next_line(process)  # the signal was handled
     (tmp_path / "gate").write_text("go\n")
-    settled(process)
+    ended(process)
     assert (tmp_path / "done").exists()
-    # The second had not been begun.
+    # The second message was not claimed.
     assert fsmq.lines("get", "jobs")[0]["body"] == "b"
 
 
-def test_a_signal_that_is_sent_twice_at_once_is_one(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_a_signal_sent_twice_at_once_counts_once(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
-    """As `timeout` does: to the program, and to its group."""
+    """`timeout` signals the program and its group."""
     os.mkfifo(tmp_path / "gate")
     fsmq("put", "jobs", "--body=x")
     process = worker("touch started; read go < gate; touch done")
@@ -325,41 +316,31 @@ def test_a_signal_that_is_sent_twice_at_once_is_one(
     for _ in range(2):
         process.send_signal(signal.SIGTERM)
     (tmp_path / "gate").write_text("go\n")
-    settled(process)
+    ended(process)
     assert (tmp_path / "done").exists()
 
 
-def test_a_second_signal_ends_the_command_and_gives_back(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_second_signal_ends_the_command_and_releases(
+    fsmq: Command, worker: Start, tmp_path: Path, is_late: bool
 ) -> None:
-    fsmq("put", "jobs", "--body=x")
-    process = worker("touch started; exec sleep 60")
-    eventually((tmp_path / "started").exists)
-    process.send_signal(signal.SIGINT)
-    assert b"a second signal ends it" in line_told(process)
-    process.send_signal(signal.SIGTERM)
-    settled(process, 130)
-    eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
-
-
-def test_signals_are_heeded_as_soon_as_a_command_has_begun(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
-) -> None:
+    """Also when the worker has just started its command and does not know it yet."""
     os.mkfifo(tmp_path / "begun")
     fsmq("put", "jobs", "--body=x")
-    late = [sys.executable, "-c", LATE]
-    process = worker("touch started; exec sleep 60", program=late)
+    program = [sys.executable, "-c", LATE] if is_late else FSMQ
+    process = worker("touch started; exec sleep 60", program=program)
     eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
-    assert b"a second signal ends it" in line_told(process)
+    assert b"a second signal ends it" in next_line(process)
     process.send_signal(signal.SIGTERM)
-    (tmp_path / "begun").write_text("")
-    settled(process, 130)
+    if is_late:
+        (tmp_path / "begun").write_text("")
+    ended(process, 130)
     eventually(lambda: fsmq.counts("jobs") == {"ready": 1})
 
 
-def test_a_killed_worker_takes_its_command_along_and_the_message_comes_back(
-    fsmq: Command, worker: Callable[..., Worker], tmp_path: Path
+def test_a_kill_of_a_worker_ends_its_command_and_redelivers(
+    fsmq: Command, worker: Start, tmp_path: Path
 ) -> None:
     fsmq("put", "jobs", "--body=x")
     process = worker("echo $$ > pid; exec sleep 60", "--visibility=1")
@@ -374,44 +355,32 @@ def is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_a_worker_ends_when_its_queue_is_deleted(
-    fsmq: Command, worker: Callable[..., Worker]
-) -> None:
+def test_a_worker_ends_when_its_queue_is_deleted(fsmq: Command, worker: Start) -> None:
     process = worker("true")
     started = time.monotonic()
     fsmq("put", "jobs", "--body=x")
     eventually(lambda: fsmq.counts("jobs") == {})
     fsmq("queue", "delete", "jobs", "-y")
-    assert "there is no queue named 'jobs'" in settled(process, 3)
+    assert "there is no queue named 'jobs'" in ended(process, 3)
     assert time.monotonic() - started < 30
 
 
-def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+def test_a_worker_survives_a_restart_of_its_server(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as suite:
         command = Command(suite.url)
         command("queue", "create", "jobs")
-        process = subprocess.Popen(
-            [
-                *FSMQ,
-                "get",
-                "jobs",
-                "--exec",
-                "cat; echo >> started; until [ -e go ]; do sleep 0.1; done",
-            ],
-            cwd=tmp_path,
-            env=environment(FSMQ_AT=suite.url),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        script = "cat; echo >> started; until [ -e go ]; do sleep 0.1; done"
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = command.start("get", "jobs", "--exec", script, cwd=tmp_path, **pipes)
         try:
             command("put", "jobs", "--body=first ")
             eventually((tmp_path / "started").exists)
             suite.kill("mq")
-            # It cannot be acknowledged now, nor the next be claimed.
+            # mq is down: nothing can be acknowledged or claimed.
             (tmp_path / "go").touch()
             suite.restart("mq")
             command("put", "jobs", "--body=second")
-            # Both were begun at last: of a count alone nobody knows how old it is.
+            # Counts may be old: wait for both commands first.
             eventually(lambda: len((tmp_path / "started").read_text()) >= 2)
             eventually(lambda: command.counts("jobs") == {})
             process.terminate()
@@ -427,7 +396,7 @@ def test_a_worker_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["folder", "server"])
 def several(request: pytest.FixtureRequest, root: Path) -> Iterator[Command]:
-    """The command at a spool with three queues, which all have messages of the same ids."""
+    """The command on a spool with three queues whose messages have the same ids."""
     names = ("high", "low", "tenant-a")
     with Spool(root) as spool:
         for name in names:
@@ -448,7 +417,7 @@ def several(request: pytest.FixtureRequest, root: Path) -> Iterator[Command]:
         yield Command(suite.url)
 
 
-def test_a_command_is_run_for_messages_of_several_queues(several: Command, tmp_path: Path) -> None:
+def test_exec_takes_messages_of_several_queues(several: Command, tmp_path: Path) -> None:
     done = tmp_path / "done"
     command = f'echo "$FSMQ_QUEUE $(cat)" >> {shlex.quote(str(done))}'
     several("get", "high,low", "--exec", command, "--count", "4")
@@ -458,18 +427,18 @@ def test_a_command_is_run_for_messages_of_several_queues(several: Command, tmp_p
     eventually(lambda: several.counts("low") == several.counts("tenant-a") == {})
 
 
-def test_what_becomes_of_a_message_is_done_in_its_queue(several: Command) -> None:
+def test_exec_settles_each_message_in_its_queue(several: Command) -> None:
     exits = 'case "$FSMQ_QUEUE" in high) exit 65;; low) exit 1;; esac'
     done = several(
         "get", "high,low,t*", "--exec", exits, "--count", "9", "-c", "9", "--backoff", "1h"
     )
     assert b"buried" in done.stderr
-    # What a server has counted may be a little older.
+    # Counts of a server may be a little old.
     left = {"high": {}, "tenant-a": {}, "low": {"delayed": 3}, "dead": {"ready": 3}}
     eventually(lambda: {queue: several.counts(queue) for queue in left} == left)
 
 
-def test_what_is_printed_of_several_queues_is_acknowledged_in_each(several: Command) -> None:
+def test_get_acknowledges_in_several_queues(several: Command) -> None:
     printed = several.out("get", "low,high", "-n", "4", "--lines", "--ack").splitlines()
     assert printed == ["low"] * 3 + ["high"]
     [one] = several.lines("get", "low,t*")
