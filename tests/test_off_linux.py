@@ -18,7 +18,7 @@ from tests.http.helpers import Wire
 LINUX_ONLY = ("inotify_simple", "uvloop")
 # What runs there just as here; elsewhere the suite mostly looks at what events bring about at once.
 CORE = (
-    "tests/client/test_verbs.py::test_a_message_comes_back_as_the_library_would_tell_it",
+    "tests/client/test_verbs.py::test_a_claimed_message_equals_that_of_the_library",
     "tests/client/test_verbs.py::test_a_claim_is_renewed_released_and_buried",
     "tests/client/test_verbs.py::test_many_are_put_in_order_and_removed",
     "tests/http/test_native.py::test_a_queue_is_created_once",

@@ -1,4 +1,4 @@
-"""Both clients, spoken to in one way: what one does the other does too."""
+"""Fixtures of both clients, with methods to await."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., Any]
 
 
 class Threaded:
-    """The client for threads, or what it has a name for, with methods to await."""
+    """The client for threads, or a queue, topic, log or schedule of it, with methods to await."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -32,13 +32,13 @@ class Threaded:
 
 @pytest.fixture(params=["threads", "loop"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which of the clients: the code is the same, what carries their requests is not."""
+    """The kind of client: they share their code, but not their connections."""
     return str(request.param)
 
 
 @pytest.fixture
 async def make(kind: str) -> AsyncIterator[Make]:
-    """``make(url, ...)`` makes a client; it is closed at the end."""
+    """``make(url, ...)`` creates a client, which is closed at the end."""
     made: list[Any] = []
 
     def do(url: str, **options: Any) -> Any:
@@ -65,7 +65,7 @@ def remote(make: Make, suite: Suite) -> Any:
 
 @pytest.fixture
 def jobs(remote: Any, queue: str) -> Any:
-    """A queue of the test's own, as a client sees it."""
+    """The queue of the test, over a client."""
     return remote.queue(queue)
 
 
@@ -77,13 +77,13 @@ def proxy(suite: Suite) -> Any:
 
 @pytest.fixture
 def far(make: Make, proxy: Proxy, queue: str) -> Any:
-    """The test's own queue, seen through the proxy."""
+    """The queue of the test, over a client and the proxy."""
     return make(proxy.url).queue(queue)
 
 
 @pytest.fixture(params=["library", "client"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path, suite: Suite) -> AsyncIterator[Any]:
-    """The library, or the client from whose code the one for threads is made."""
+    """The library, or the async client, from which the one for threads is generated."""
     if request.param == "library":
         with Spool(tmp_path / "mq") as spool:
             yield spool

@@ -1,20 +1,19 @@
-"""A real TCP proxy before a server, which loses requests and answers when it is told to."""
+"""A real TCP proxy that loses requests and answers on demand."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 import threading
-from types import TracebackType
 
 
 class Proxy:
     """Passes bytes between clients and the server on ``port``; runs in threads.
 
-    lose_answers: so many answers are lost from now on: the request has been carried out, and the
+    lose_answers: the number of next answers to lose: the request was carried out, and the
     connection is cut instead of the answer.
-    lose_requests: so many requests are lost: the connection is cut when a request comes.
-    connections: how many clients have come.
+    lose_requests: the number of next requests to lose: the connection is cut when one arrives.
+    connections: the number of connections so far.
     """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -32,12 +31,7 @@ class Proxy:
     def __enter__(self) -> Proxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *of: object) -> None:
         self.hang_up()
 
     @property
@@ -45,16 +39,16 @@ class Proxy:
         return f"{'https' if self._tls else 'http'}://localhost:{self.port}"
 
     def listen(self) -> None:
-        """Take connections (again)."""
+        """Accept connections (again)."""
         listening = socket.create_server(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
         self._listening = listening
         threading.Thread(target=self._accept, args=[listening], daemon=True).start()
 
     def hang_up(self) -> None:
-        """Close all connections and take no more: they are refused."""
+        """Close all connections and refuse new ones."""
         if self._listening is not None:
-            # Wakes the thread that accepts, which closing alone would not.
+            # Wakes the accepting thread, which close() would not.
             self._listening.shutdown(socket.SHUT_RDWR)
             self._listening.close()
             self._listening = None

@@ -1,4 +1,4 @@
-"""The library and both clients are alike: their methods, claimed messages, what a put takes."""
+"""The library and both clients have the same methods and behaviour."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import dataclasses
 import inspect
 import pickle
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fsmq import (
     AsyncClient,
-    AsyncQueue,
     Bury,
     Claim,
     Client,
@@ -40,41 +39,25 @@ from fsmq.client._sync.topic import ClientTopic
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.log import Log
 from fsmq.spool.schedules.schedule import Schedule
+from tests.client.helpers import WAIT_S, done, inside, place_of, run, worker_of
 from tests.harness.suite import eventually_on_loop
-
-WAIT_S = 20.0
-
-
-async def done(result: Any) -> Any:
-    """What a method gives, whether it is to be awaited or not."""
-    return await result if inspect.isawaitable(result) else result
-
-
-@asynccontextmanager
-async def inside(context: Any) -> AsyncIterator[Any]:
-    if hasattr(context, "__aenter__"):
-        async with context as entered:
-            yield entered
-    else:
-        with context as entered:
-            yield entered
 
 
 @pytest.fixture
 def fresh(queue: str) -> str:
-    """A name that nothing has."""
+    """An unused name."""
     return f"{queue}.fresh"
 
 
 @pytest.fixture
 async def work(place: Any, queue: str) -> Any:
-    """A queue in one of them; its dead-letter queue exists."""
+    """A queue of the library or the client, with a dead-letter queue."""
     opened = await done(place.queue(queue, create=True))
     await done(opened.configure(max_deliveries=9, dead_letter_queue=f"{queue}.dead"))
     return opened
 
 
-async def test_a_with_acknowledges_at_its_end(work: Any) -> None:
+async def test_a_with_statement_acknowledges(work: Any) -> None:
     message_id = await done(work.put(b"x"))
     async with inside(work.claim_one(wait=WAIT_S)) as message:
         assert (message.id, message.body) == (message_id, b"x")
@@ -83,7 +66,7 @@ async def test_a_with_acknowledges_at_its_end(work: Any) -> None:
     assert await done(work.find(message_id)) is None
 
 
-async def test_a_with_releases_when_it_ends_in_an_exception(work: Any) -> None:
+async def test_a_with_statement_releases_after_an_exception(work: Any) -> None:
     message_id = await done(work.put(b"x"))
     with pytest.raises(ZeroDivisionError):
         async with inside(work.claim_one(wait=WAIT_S)):
@@ -92,7 +75,7 @@ async def test_a_with_releases_when_it_ends_in_an_exception(work: Any) -> None:
     assert (again.id, again.deliveries) == (message_id, 2)
 
 
-async def test_the_error_of_a_with_is_seen_though_the_claim_is_lost(work: Any) -> None:
+async def test_an_error_is_raised_although_the_claim_is_lost(work: Any) -> None:
     await done(work.put(b"x"))
 
     async def fail_late() -> None:
@@ -104,13 +87,15 @@ async def test_the_error_of_a_with_is_seen_though_the_claim_is_lost(work: Any) -
         await fail_late()
 
 
-async def test_a_with_has_none_when_there_is_nothing(work: Any) -> None:
+async def test_claim_one_yields_none_without_a_message(work: Any) -> None:
     async with inside(work.claim_one()) as message:
         assert message is None
 
 
 @pytest.mark.parametrize("settle", ["release", "bury"])
-async def test_what_is_settled_within_is_not_acknowledged(work: Any, settle: str) -> None:
+async def test_a_message_settled_in_a_with_statement_is_not_acknowledged(
+    work: Any, settle: str
+) -> None:
     message_id = await done(work.put(b"x"))
     async with inside(work.claim_one(wait=WAIT_S)) as message:
         await done(message.release(60) if settle == "release" else message.bury())
@@ -118,7 +103,7 @@ async def test_what_is_settled_within_is_not_acknowledged(work: Any, settle: str
     assert (found is None) == (settle == "bury")
 
 
-async def test_each_of_several_is_used_in_a_with_of_its_own(work: Any) -> None:
+async def test_claimed_messages_are_context_managers(work: Any) -> None:
     await done(work.put_many([b"1", b"2"]))
     left = 2
     while left:
@@ -138,7 +123,7 @@ async def test_a_claimed_message_is_renewed_and_acknowledged(work: Any) -> None:
         await done(message.renew(600))
 
 
-async def test_a_queue_takes_messages_and_ids(work: Any) -> None:
+async def test_methods_of_a_queue_take_messages_and_ids(work: Any) -> None:
     await done(work.put_many([b"1", b"2", b"3"]))
     claimed: list[Any] = []
     while len(claimed) < 3:
@@ -151,7 +136,7 @@ async def test_a_queue_takes_messages_and_ids(work: Any) -> None:
     assert await done(work.remove_each([one])) == [False]
 
 
-async def test_a_claimed_message_is_a_message_like_others(work: Any) -> None:
+async def test_a_claimed_message_equals_the_found_one(work: Any) -> None:
     await done(work.put(b"x", attributes={"a": "b"}))
     [message] = await done(work.claim(wait=WAIT_S))
     seen = await done(work.find(message.id))
@@ -164,13 +149,12 @@ async def test_a_claimed_message_is_a_message_like_others(work: Any) -> None:
         assert copied == message
 
 
-# What differs, and why; everything else is the same, but for the types of a channel's worker: the
-# library's logs know no workers, the spool gives them theirs.
+# Differences, and why. The types of a channel's worker differ, too: the spool adds it to logs.
 APART = {
     "close": "a client opens its connections again",
     "run": "of the clients: drives a verb over HTTP",
 }
-# The async client needs no comparison: the other is made from it.
+# The async client needs no comparison: the other is generated from it.
 ALIKE = [
     (Spool, Client),
     (Queue, ClientQueue),
@@ -179,7 +163,7 @@ ALIKE = [
     (Log, ClientLog),
     (Channel, ClientChannel),
 ]
-# They have more than clients: what the programs of fsmq need.
+# Methods of the library that only the programs of fsmq need.
 FOR_PROGRAMS = {
     Log: {"publish_each"},
     Channel: {
@@ -201,18 +185,18 @@ def methods(of: type) -> dict[str, Any]:
 
 
 def parameters(method: Any) -> list[Any]:
-    """What a method takes, and with which defaults."""
+    """The parameters of a method, with defaults."""
     given = inspect.signature(method).parameters.values()
     return [(p.name, p.kind, p.default, p.annotation) for p in given if p.name != "self"]
 
 
 def result(method: Any) -> str:
-    """What a method gives, in the words of the library."""
+    """The return type of a method, with the names of the library."""
     return str(inspect.signature(method).return_annotation).replace("Client", "")
 
 
 @pytest.mark.parametrize(("ours", "theirs"), ALIKE)
-def test_they_have_the_same_methods(ours: type, theirs: type) -> None:
+def test_library_and_client_have_the_same_methods(ours: type, theirs: type) -> None:
     of_theirs = methods(theirs).keys() - {"run"}
     assert of_theirs <= methods(ours).keys()
     more = FOR_PROGRAMS.get(ours, set())
@@ -228,7 +212,7 @@ def test_they_have_the_same_methods(ours: type, theirs: type) -> None:
         if name not in APART and (pair[1], name) != (ClientChannel, "worker")
     ],
 )
-def test_a_method_is_the_same(ours: type, theirs: type, name: str) -> None:
+def test_a_method_has_the_same_signature_and_docstring(ours: type, theirs: type, name: str) -> None:
     one, other = methods(ours)[name], methods(theirs)[name]
     if not callable(one):
         assert one == other or inspect.ismemberdescriptor(one)  # a field of a message
@@ -239,7 +223,7 @@ def test_a_method_is_the_same(ours: type, theirs: type, name: str) -> None:
     assert result(other) == result(one)
 
 
-async def test_to_name_creates_nothing(place: Any, fresh: str) -> None:
+async def test_naming_a_queue_or_topic_does_not_create_it(place: Any, fresh: str) -> None:
     for named, missing in ((place.queue(fresh), NoSuchQueue), (place.topic(fresh), NoSuchTopic)):
         assert named.name == fresh
         with pytest.raises(missing):
@@ -257,8 +241,10 @@ async def test_to_name_creates_nothing(place: Any, fresh: str) -> None:
             place.topic(name)
 
 
-async def test_a_queue_and_a_topic_are_created_when_it_is_said(place: Any, fresh: str) -> None:
+async def test_queues_and_topics_are_created_and_deleted(place: Any, fresh: str) -> None:
     queue = await done(place.queue(fresh, create=True))
+    assert await done(place.has_queue(fresh)) is True
+    assert fresh in await done(place.queues())
     assert await done(queue.counts()) == (0, 0, 0, 0)
     assert await done(queue.create()) is False
     assert await done(place.create_queue(fresh)) is False
@@ -300,7 +286,7 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-async def test_a_verb_on_a_missing_queue_says_so(place: Any, fresh: str) -> None:
+async def test_a_method_of_a_missing_queue_raises(place: Any, fresh: str) -> None:
     for name, verb in VERBS.items():
         with pytest.raises(NoSuchQueue) as caught:
             await done(verb(place.queue(fresh)))
@@ -308,7 +294,7 @@ async def test_a_verb_on_a_missing_queue_says_so(place: Any, fresh: str) -> None
         assert await done(place.has_queue(fresh)) is False, name
 
 
-async def test_a_redrive_in_the_background_names_the_missing_queue(place: Any, fresh: str) -> None:
+async def test_begin_redrive_names_the_missing_queue(place: Any, fresh: str) -> None:
     await done(place.create_queue(fresh))
     for dead, to, missing in ((f"{fresh}.none", None, f"{fresh}.none"), (fresh, "none", "none")):
         with pytest.raises(NoSuchQueue) as caught:
@@ -317,7 +303,7 @@ async def test_a_redrive_in_the_background_names_the_missing_queue(place: Any, f
     assert fresh not in {move.source for move in await done(place.moves())}
 
 
-async def test_a_verb_on_a_missing_topic_says_so(place: Any, fresh: str) -> None:
+async def test_a_method_of_a_missing_topic_raises(place: Any, fresh: str) -> None:
     for verb in (
         lambda topic: topic.subscriptions(),
         lambda topic: topic.publish(b"x"),
@@ -325,11 +311,14 @@ async def test_a_verb_on_a_missing_topic_says_so(place: Any, fresh: str) -> None
         lambda topic: topic.unsubscribe(fresh),
         lambda topic: topic.delete(),
     ):
-        with pytest.raises(NoSuchTopic):
+        with pytest.raises(NoSuchTopic) as caught:
             await done(verb(place.topic(fresh)))
+        assert caught.value.topic == fresh
 
 
-async def test_a_schedule_is_the_same_everywhere(place: Any, fresh: str, queue: str) -> None:
+async def test_a_schedule_is_defined_changed_run_and_deleted(
+    place: Any, fresh: str, queue: str
+) -> None:
     await done(place.create_queue(queue))
     schedule = place.schedule(fresh)
     for verb in (schedule.state, schedule.next, schedule.put_now, schedule.delete):
@@ -378,7 +367,7 @@ async def put_ready(work: Any, *messages: Any) -> list[str]:
 
 
 async def test_messages_are_moved(work: Any) -> None:
-    place = work.spool if isinstance(work, Queue) else work.client
+    place = place_of(work)
     target = await done(place.queue(f"{work.name}.moved", create=True))
     one, two, three, four = await put_ready(work, b"1", b"2", b"3", b"4")
     steps: list[int] = []
@@ -407,17 +396,17 @@ async def test_messages_are_moved(work: Any) -> None:
     await done(target.delete())
 
 
-async def test_chosen_dead_letters_go_home_at_a_rate(work: Any) -> None:
-    place = work.spool if isinstance(work, Queue) else work.client
+async def test_selected_dead_letters_are_redriven_at_a_rate(work: Any) -> None:
+    place = place_of(work)
     dead = place.queue(f"{work.name}.dead")
     await done(work.configure(max_deliveries=9, dead_letter_queue=dead.name))
     ids = await put_ready(work, b"1", b"2", b"3")
     for message in await done(work.claim(3)):
         await done(work.bury(message, "no"))
     steps: list[int] = []
-    told = await done(dead.redrive(only=[*ids[:2], "none"], rate=500, progress=steps.append))
-    assert (told, steps[-1]) == ((2, 0, 0), 2)
-    assert type(told).__name__ == "Redriven"
+    result = await done(dead.redrive(only=[*ids[:2], "none"], rate=500, progress=steps.append))
+    assert (result, steps[-1]) == ((2, 0, 0), 2)
+    assert type(result).__name__ == "Redriven"
     assert [message.id for message in await done(work.peek())] == ids[:2]
     assert await done(dead.redrive(only=[], rate=500)) == (0, 0, 0)
     with pytest.raises(NoSuchQueue):
@@ -426,7 +415,7 @@ async def test_chosen_dead_letters_go_home_at_a_rate(work: Any) -> None:
     await done(dead.delete())
 
 
-async def test_a_state_has_the_name_that_a_message_says(work: Any) -> None:
+async def test_peek_takes_the_names_of_states(work: Any) -> None:
     await put_ready(work, b"1", b"2")
     [claimed] = await done(work.claim())
     await done(work.put(b"3", delay=60))
@@ -449,7 +438,7 @@ async def test_a_state_has_the_name_that_a_message_says(work: Any) -> None:
         await done(work.peek(0))
 
 
-async def test_messages_are_searched_found_and_told_of(place: Any, work: Any) -> None:
+async def test_messages_are_searched_found_and_traced(place: Any, work: Any) -> None:
     red = await done(work.put("red one", attributes={"color": "red"}))
     blue = await done(work.put("blue one", attributes={"color": "blue"}))
     claimed: list[Any] = []
@@ -473,27 +462,30 @@ async def test_messages_are_searched_found_and_told_of(place: Any, work: Any) ->
     history = await done(place.history(work.name, since=time.time() - 60, step=60))
     assert list(history) == [work.name]
     if isinstance(place, Spool):
-        assert await done(work.life(red)) == ([], None)  # it keeps no journal
+        assert await done(work.life(red)) == ([], None)  # the library writes no journal
         return
 
-    async def told() -> Any:
+    async def traced() -> Any:
         life = await done(work.life(red))
         return life if len(life.steps) == 3 else None
 
-    life = await eventually_on_loop(told)
-    # Two programs note the first two, by their own clocks.
+    life = await eventually_on_loop(traced)
+    # Two programs write the first two steps, with their own clocks.
     assert {step.event for step in life.steps} == {"accepted", "delivered", "claimed"}
     assert life.next is None
     [accepted] = [step for step in life.steps if step.event == "accepted"]
     assert accepted.size == len("color: red\n\nred one")
 
 
-async def test_the_settings_are_asked_for(work: Any) -> None:
+async def test_settings_are_read_and_changed(work: Any) -> None:
     assert (await done(work.settings())).max_deliveries == 9
     assert await done(work.configure(max_depth=70)) == await done(work.settings())
+    with pytest.raises(InvalidValue) as caught:
+        await done(work.configure(max_delivery=5))
+    assert caught.value.field == "max_delivery"
 
 
-async def test_a_retry_in_a_with_releases_with_its_delay(work: Any) -> None:
+async def test_retry_in_a_with_statement_releases_with_its_delay(work: Any) -> None:
     message_id = await done(work.put(b"x"))
     async with inside(work.claim_one(wait=WAIT_S)):
         raise Retry(timedelta(minutes=1))
@@ -507,17 +499,17 @@ async def test_a_retry_in_a_with_releases_with_its_delay(work: Any) -> None:
         assert (again.id, again.deliveries) == (message_id, 3)
 
 
-async def test_a_bury_in_a_with_buries(work: Any) -> None:
+async def test_bury_in_a_with_statement_buries(work: Any) -> None:
     message_id = await done(work.put(b"x"))
     async with inside(work.claim_one(wait=WAIT_S)):
         raise Bury("nobody can read it")
     assert await done(work.find(message_id)) is None
-    place = work.spool if isinstance(work, Queue) else work.client
+    place = place_of(work)
     [dead] = await done(place.queue(f"{work.name}.dead").claim(wait=WAIT_S))
     assert dead.id == message_id
 
 
-async def test_what_cannot_be_buried_in_a_with_is_released(work: Any) -> None:
+async def test_a_message_that_cannot_be_buried_is_released(work: Any) -> None:
     await done(work.configure(dead_letter_queue=None, max_deliveries=None))
     message_id = await done(work.put(b"x"))
     with pytest.raises(InvalidValue, match="dead"):
@@ -528,7 +520,7 @@ async def test_what_cannot_be_buried_in_a_with_is_released(work: Any) -> None:
 
 
 @pytest.mark.parametrize("raised", [Retry(), Bury("no use")])
-async def test_a_lost_claim_is_left_to_whom_it_belongs(work: Any, raised: Exception) -> None:
+async def test_retry_and_bury_ignore_a_lost_claim(work: Any, raised: Exception) -> None:
     await done(work.put(b"x"))
     async with inside(work.claim_one(wait=WAIT_S)) as message:
         await done(work.remove(message))
@@ -544,10 +536,11 @@ async def test_a_changed_copy_of_a_claimed_message_is_a_message(work: Any) -> No
         assert not hasattr(changed, "ack")
 
 
-async def test_a_worker_does_with_each_message_what_its_handler_says(work: Any) -> None:
+async def test_a_worker_acknowledges_retries_and_buries(work: Any) -> None:
     seen: list[tuple[bytes, int | None]] = []
+    place = place_of(work)
 
-    def handle(message: Message, claim: Claim) -> None:
+    async def handle(message: Message, claim: Claim) -> None:
         seen.append((message.body, message.deliveries))
         if message.body == b"broken":
             raise Bury("cannot be read")
@@ -556,13 +549,9 @@ async def test_a_worker_does_with_each_message_what_its_handler_says(work: Any) 
         if message.body == b"fails" and message.deliveries == 1:
             raise ValueError("once")
 
-    async def handled(message: Message, claim: Claim) -> None:
-        handle(message, claim)
-
     await done(work.put_many([b"fine", b"broken", b"busy", b"fails"]))
-    is_async = isinstance(work, AsyncQueue)
-    worker = work.worker(handled if is_async else handle, concurrency=2, backoff=0.1)
-    running = asyncio.create_task(worker.run() if is_async else asyncio.to_thread(worker.run))
+    worker = worker_of(place, work, handle, concurrency=2, backoff=0.1)
+    running = asyncio.create_task(run(place, worker))
 
     async def is_done() -> bool:
         return len(seen) == 6 and sum(await done(work.counts())) == 0
@@ -578,13 +567,12 @@ async def test_a_worker_does_with_each_message_what_its_handler_says(work: Any) 
         (b"fails", 2),
         (b"fine", 1),
     ]
-    place = work.spool if isinstance(work, Queue) else work.client
     [dead] = await done(place.queue(f"{work.name}.dead").claim(wait=WAIT_S))
     assert dead.body == b"broken"
 
 
 async def bodies(work: Any) -> list[bytes]:
-    """What comes next, acknowledged."""
+    """Claim and acknowledge; the bodies."""
     messages = await done(work.claim(10, wait=WAIT_S))
     await done(work.ack(*messages))
     return [message.body for message in messages]
@@ -619,7 +607,7 @@ async def test_text_is_put_in_utf_8(work: Any) -> None:
     ],
 )
 async def test_a_field_of_another_type_is_refused(work: Any, field: str, wrong: Any) -> None:
-    """Over HTTP too, where a number and its text look the same."""
+    """Also over HTTP, where numbers are sent as text."""
     for put in (
         lambda: work.put(b"x", **{field: wrong}),
         lambda: work.put_many([NewMessage(b"x", **{field: wrong})]),
@@ -630,7 +618,7 @@ async def test_a_field_of_another_type_is_refused(work: Any, field: str, wrong: 
 
 
 @pytest.mark.parametrize("wrong", ["abc", b"abc", {"a": 1}, None])
-async def test_many_are_a_list(work: Any, wrong: Any) -> None:
+async def test_put_many_takes_a_list(work: Any, wrong: Any) -> None:
     with pytest.raises(InvalidValue, match="messages: must be a list"):
         await done(work.put_many(wrong))
     assert await done(work.peek(1)) == []
@@ -647,7 +635,7 @@ async def test_json_is_put_with_its_content_type(work: Any) -> None:
 
 
 async def delayed(work: Any, message_id: str) -> Message:
-    """A message, once it is delivered; the library does that when it claims."""
+    """A message when it is delayed; the library delivers it in a claim."""
     seen: list[Message] = []
 
     async def is_delayed() -> bool:
@@ -659,7 +647,7 @@ async def delayed(work: Any, message_id: str) -> Message:
     return seen[-1]
 
 
-async def test_a_delay_is_a_span_or_a_moment_too(work: Any) -> None:
+async def test_a_delay_can_be_a_timedelta_or_a_datetime(work: Any) -> None:
     moment = datetime.now(UTC) + timedelta(hours=1)
     for delay in (3600, timedelta(hours=1), moment):
         message_id = await done(work.put(b"x", delay=delay))
@@ -678,7 +666,7 @@ async def test_a_delay_is_a_span_or_a_moment_too(work: Any) -> None:
 
 @pytest.fixture
 async def two(place: Any, queue: str) -> list[Any]:
-    """Two queues of one beginning in one of the three."""
+    """Two queues with a common prefix."""
     return [await done(place.queue(f"{queue}.{name}", create=True)) for name in ("a", "b")]
 
 
@@ -700,13 +688,12 @@ async def test_one_claim_takes_from_several_queues(place: Any, two: list[Any]) -
         assert message is None
 
 
-async def test_it_waits_for_all_of_them(place: Any, two: list[Any]) -> None:
+async def test_a_claim_waits_for_several_queues(place: Any, two: list[Any]) -> None:
     selection = place.select(f"{two[0].name[:-1]}*")
     for one in two:
-        if isinstance(place, AsyncClient):
-            claiming = asyncio.create_task(selection.claim(wait=WAIT_S))
-        else:
-            claiming = asyncio.create_task(asyncio.to_thread(selection.claim, wait=WAIT_S))
+        is_async = isinstance(place, AsyncClient)
+        claim = selection.claim if is_async else partial(asyncio.to_thread, selection.claim)
+        claiming = asyncio.create_task(claim(wait=WAIT_S))
         await done(one.put(b"x"))
         [message] = await claiming
         assert message.queue == one.name
@@ -714,12 +701,12 @@ async def test_it_waits_for_all_of_them(place: Any, two: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "a,a", "a:0", ["a,b"], "a b", ["x"] * 101])
-async def test_what_selects_nothing_is_refused(place: Any, wrong: Any) -> None:
+async def test_malformed_selections_are_refused(place: Any, wrong: Any) -> None:
     with pytest.raises(InvalidValue, match="queues"):
         place.select(wrong)
 
 
-async def test_what_is_asked_of_a_selection_is_checked(place: Any, two: list[Any]) -> None:
+async def test_arguments_of_a_selection_are_checked(place: Any, two: list[Any]) -> None:
     selection = place.select(two[0].name)
     for more in ({"count": 0}, {"visibility": -1}, {"wait": -1}):
         with pytest.raises(InvalidValue):
@@ -728,32 +715,22 @@ async def test_what_is_asked_of_a_selection_is_checked(place: Any, two: list[Any
         await done(place.select(f"{two[0].name},none").claim())
 
 
-async def test_a_worker_works_on_several_queues(place: Any, two: list[Any]) -> None:
+async def test_a_worker_takes_from_several_queues(place: Any, two: list[Any]) -> None:
     for one in two:
         await done(one.put_many([b"good", b"bad"]))
         await done(one.configure(max_deliveries=9, dead_letter_queue=f"{two[0].name}.dead"))
     seen: list[tuple[str, bytes]] = []
 
-    def note(message: Message) -> None:
+    async def handle(message: Message, claim: Claim) -> None:
         seen.append((message.queue, message.body))
         if len(seen) == 4:
             worker.stop()
         if message.body == b"bad":
             raise Bury("no try will help")
 
-    async def handle(message: Message, claim: Claim) -> None:
-        note(message)
-
-    def handle_in_thread(message: Message, claim: Claim) -> None:
-        note(message)
-
-    is_async = isinstance(place, AsyncClient)
     selection = place.select([one.name for one in two])
-    worker = selection.worker(handle if is_async else handle_in_thread, concurrency=3)
-    if is_async:
-        await worker.run(signals=False)
-    else:
-        await asyncio.to_thread(worker.run, signals=False)
+    worker = worker_of(place, selection, handle, concurrency=3)
+    await run(place, worker)
     assert sorted(seen) == sorted((one.name, body) for one in two for body in (b"good", b"bad"))
     assert [(await done(one.counts())).total for one in two] == [0, 0]
     dead = await done(place.queue(f"{two[0].name}.dead"))

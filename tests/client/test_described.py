@@ -1,7 +1,7 @@
-"""Methods take what their route describes, with its defaults and limits, and name its errors.
+"""Methods match their routes: parameters, defaults, ranges and errors.
 
-The library and the client for threads are the same: test_alike.py. That for coroutines is what the
-latter is made from.
+test_alike.py compares the library with the client for threads, which is generated from the async
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.harness.described import (
 )
 from tests.harness.suite import HOME
 
-# What every method of a class may raise: the class says so, or the method that gives one.
+# Errors of every method of a class, which the docstring of the class documents.
 OF_ALL = {
     Spool: set(),
     Queue: {"NoSuchQueue"},
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
     @property
     def takes(self) -> dict[str, str]:
-        """Parameters of the route, with their names here."""
+        """The parameters of the route, with their names in the method."""
         given = self.method.takes
         if given is None:
             given = dict.fromkeys(parameters(self.operation), "")
@@ -92,7 +92,7 @@ def test_every_route_has_a_row_and_all_of_its_parameters_are_taken() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.method.name)
-def test_a_method_takes_what_its_route_takes(row: Row) -> None:
+def test_a_method_takes_the_parameters_of_its_route(row: Row) -> None:
     taken = dict(inspect.signature(row.function).parameters)
     taken.pop("self")
     assert {*row.takes.values(), *row.method.more.split()} == taken.keys()
@@ -103,7 +103,7 @@ def test_a_method_takes_what_its_route_takes(row: Row) -> None:
         if default is inspect.Parameter.empty or here in others:
             continue
         assert isinstance(one, QueryParameter) or default is None
-        # What need not be given over HTTP is None there: here it may be False, or empty.
+        # An absent parameter of HTTP is None; here it may also be False or empty.
         expected = one.default if isinstance(one, QueryParameter) else None
         assert (default or None) == (expected or None), here
 
@@ -128,27 +128,27 @@ def test_messages_and_schedules_have_the_members_of_their_bodies() -> None:
 
 
 @pytest.mark.parametrize("of", [NewMessage, Message])
-def test_ranges_in_the_docstrings_of_messages_are_those_of_a_put(of: type) -> None:
+def test_ranges_in_docstrings_of_messages_match_put(of: type) -> None:
     schemas = [one.schema for one in routes_by_id()["post"].operation.parameters]
     ranges = {one for schema in schemas for one in ranges_of(schema)}
-    assert set(told(inspect.getdoc(of) or "")) <= ranges
+    assert set(ranges_in(inspect.getdoc(of) or "")) <= ranges
 
 
-def told(text: str) -> Iterator[tuple[float, float]]:
+def ranges_in(text: str) -> Iterator[tuple[float, float]]:
     """The ranges in a text, such as ``1 to 1000``."""
     for low, high in re.findall(r"\b([\d.]+)(?: \([\w ]+\))? to ([\d.]*\d)", text):
         yield float(low), float(high)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.method.name)
-def test_a_range_in_a_docstring_is_that_of_a_parameter(row: Row) -> None:
+def test_ranges_in_docstrings_of_methods_match_the_route(row: Row) -> None:
     schemas = [one.schema for one in row.operation.parameters if isinstance(one.schema, dict)]
     ranges = {(one["minimum"], one["maximum"]) for one in schemas if "maximum" in one}
-    assert set(told(inspect.getdoc(row.function) or "")) <= ranges
+    assert set(ranges_in(inspect.getdoc(row.function) or "")) <= ranges
 
 
 def named(of: type, name: str) -> set[str]:
-    """The errors that a docstring names behind "Raises"; or that of the method that it is as."""
+    """The errors after "Raises" in a docstring, also in that of a method it refers to."""
     text = inspect.getdoc(getattr(of, name)) or ""
     found = {
         word
@@ -172,23 +172,23 @@ def test_a_docstring_names_the_errors_of_the_route(name: str) -> None:
         if status >= 400 and not issubclass(ERRORS[kind], HttpError)
     }
     if not errors & {"QueueFull", "LogFull"}:
-        errors.discard("MessageTooLarge")  # of the body of a request, which no method has
+        errors.discard("MessageTooLarge")  # only the body of a request can be too large
     of_all = OF_ALL[mine[0].of] | {"InvalidValue", "Unavailable"}
-    told = named(mine[0].of, name.partition(".")[2])
+    documented = named(mine[0].of, name.partition(".")[2])
     never = {error for row in mine for error in row.method.never.split()}
-    assert told - errors - of_all == set()
-    assert errors - told - of_all - never == set()
+    assert documented - errors - of_all == set()
+    assert errors - documented - of_all - never == set()
 
 
-def test_the_page_of_the_library_names_every_method_of_a_queue_as_it_is() -> None:
+def test_the_page_of_the_library_lists_all_methods_of_a_queue() -> None:
     page = (HOME / "docs" / "library.md").read_text()
     table = page.partition("| on a queue | |\n")[2].partition("\n\n")[0]
-    told = [
+    listed = [
         (name, re.findall(r"\w+", arguments))
         for line in table.splitlines()
         for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", line.partition(" | ")[0])
     ]
     public = {name for name in dir(Queue) if not name.startswith("_")} - {"spool", "name"}
-    assert {name for name, _ in told} == public
-    for name, arguments in told:
+    assert {name for name, _ in listed} == public
+    for name, arguments in listed:
         assert set(arguments) <= inspect.signature(getattr(Queue, name)).parameters.keys(), name

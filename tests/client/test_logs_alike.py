@@ -1,34 +1,21 @@
-"""Logs and channels are the same in the library and in both clients."""
+"""Logs and channels of the library and both clients have the same behaviour."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from fsmq import AsyncClient, Bury, Client, InvalidValue, MessageTooLarge, Retry, Spool
-from fsmq.spool.errors import (
-    ClaimVoid,
-    NoSuchChannel,
-    NoSuchLog,
-    NotInFlight,
-    OffsetGone,
-)
+from fsmq.spool.errors import ClaimVoid, NoSuchChannel, NoSuchLog, NotInFlight, OffsetGone
 from fsmq.spool.log.log import LogEntry
+from tests.client.helpers import WAIT_S, done, inside, run, worker_of
 from tests.client.proxy import Proxy
 from tests.harness.suite import Suite
-
-WAIT_S = 20.0
-
-
-async def done(result: Any) -> Any:
-    """What a method gives, in whichever of the three."""
-    return await result if inspect.isawaitable(result) else result
 
 
 async def listed(iterator: Any) -> list[Any]:
@@ -42,7 +29,7 @@ async def log(place: Any, queue: str) -> Any:
     return await done(place.log(queue, create=True))
 
 
-async def test_a_log_is_made_changed_and_deleted(place: Any, log: Any) -> None:
+async def test_a_log_is_created_changed_and_deleted(place: Any, log: Any) -> None:
     assert log.name in await done(place.logs())
     assert await done(log.create(retain_for=5)) is False
     assert (await done(log.settings())).retain_for == 7 * 86_400
@@ -63,7 +50,7 @@ async def test_a_log_is_made_changed_and_deleted(place: Any, log: Any) -> None:
             log.channel(name)
 
 
-async def test_what_is_published_is_read(log: Any) -> None:
+async def test_published_messages_are_read(log: Any) -> None:
     assert await done(log.publish("ä", key="k\u00fc", id="own", attributes={"a": "b"})) == 0
     assert await done(log.publish("ä", id="own")) == 0
     many = [b"\xff", "two", LogEntry(b"three", key="k", content_type="text/x")]
@@ -74,7 +61,7 @@ async def test_what_is_published_is_read(log: Any) -> None:
     assert (first.attributes, last.content_type, last.key) == ({"a": "b"}, "text/x", "k")
     assert [m.body for m in await listed(log.read(1))] == [b"\xff", b"two", b"three"]
     at = datetime.fromtimestamp(last.published_at, UTC)
-    assert await done(log.offset_of(at)) == 1  # all of a batch have one time
+    assert await done(log.offset_of(at)) == 1  # a batch has one time
     assert await done(log.offset_of(at + timedelta(hours=1))) == 4
     assert await done(log.offset_of("first")) == await done(log.first()) == 0
     assert await done(log.offset_of("last")) == await done(log.end()) == 4
@@ -90,7 +77,7 @@ async def test_what_is_published_is_read(log: Any) -> None:
             await done(log.offset_of(place))
 
 
-async def test_any_text_is_read_as_it_was_published(log: Any) -> None:
+async def test_any_text_is_read_unchanged(log: Any) -> None:
     signs = [chr(code) for code in (*range(0x80), 0x80, 0x9F, 0x2028, 0xFEFF, 0xFFFF, 0x1F600)]
     texts = ["", *signs, *(f"a{sign}b" for sign in signs), '\\u0041"', "\\"]
     assert await done(log.publish_many(texts)) == range(len(texts))
@@ -109,7 +96,7 @@ async def test_any_text_is_read_as_it_was_published(log: Any) -> None:
         ({"body": b"", "attributes": {"Key": "x"}}, "attributes"),
     ],
 )
-async def test_what_a_log_does_not_take(log: Any, bad: dict[str, Any], field: str) -> None:
+async def test_invalid_messages_are_refused(log: Any, bad: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         await done(log.publish(**bad))
     assert (caught.value.field, caught.value.index) == (field, None)
@@ -123,7 +110,7 @@ async def test_what_a_log_does_not_take(log: Any, bad: dict[str, Any], field: st
     assert await done(log.end()) == 0
 
 
-async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
+async def test_a_channel_is_created_claimed_from_and_deleted(log: Any) -> None:
     await done(log.publish_many([b"0", b"1", b"2", b"3"]))
     channel = await done(log.channel("c", create=True))
     assert await done(log.channels()) == ["c"]
@@ -168,10 +155,10 @@ async def test_a_channel_from_its_making_to_its_end(log: Any) -> None:
     assert not_there.value.offset == 2
 
 
-async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log: Any) -> None:
+async def test_a_claim_of_a_deleted_channel_is_void_in_the_next_one(log: Any) -> None:
     await done(log.publish_many([b"0", b"1"]))
     channel = log.channel("c")
-    for _ in range(9):  # not by chance
+    for _ in range(9):  # equal names would be rare
         held: list[Any] = []
         for _ in range(2):
             await done(channel.create("first", order="none", dead_letter_queue="dead"))
@@ -193,7 +180,7 @@ async def test_a_claim_of_a_channel_that_was_deleted_is_none_of_the_next_one(log
         await done(channel.delete())
 
 
-async def test_a_claim_that_is_over_does_not_touch_the_next_one(place: Any, log: Any) -> None:
+async def test_an_ended_claim_does_not_affect_the_next_one(log: Any) -> None:
     channel = await done(log.channel("c", create=True))
     await done(channel.configure(dead_letter_queue="dead"))
     await done(log.publish(b"x"))
@@ -207,20 +194,15 @@ async def test_a_claim_that_is_over_does_not_touch_the_next_one(place: Any, log:
     assert await done(late.ack()) is True
 
 
-async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
+async def test_a_with_statement_acknowledges_or_releases(log: Any) -> None:
     channel = await done(log.channel("c", create=True))
     await done(log.publish(b"x"))
 
     async def use(fails: bool) -> Any:
         [message] = await done(channel.claim(wait=WAIT_S))
-        if hasattr(message, "__aenter__"):
-            async with message:
-                if fails:
-                    raise ZeroDivisionError
-        else:
-            with message:
-                if fails:
-                    raise ZeroDivisionError
+        async with inside(message):
+            if fails:
+                raise ZeroDivisionError
         return message
 
     with pytest.raises(ZeroDivisionError):
@@ -229,22 +211,15 @@ async def test_a_with_finishes_and_releases(place: Any, log: Any) -> None:
     assert await done(channel.lag()) == 0
 
 
-async def test_a_with_tries_again_later_and_buries(place: Any, log: Any) -> None:
-    """As with a message of a queue: these two end with the ``with``."""
+async def test_retry_and_bury_end_a_with_statement(log: Any) -> None:
     channel = await done(log.channel("c", create=True))
     await done(channel.configure(dead_letter_queue=f"{log.name}.dead"))
     await done(log.publish(b"x"))
 
     async def use(error: Exception | None) -> int | None:
-        context = channel.claim_one(wait=WAIT_S)
-        if hasattr(context, "__aenter__"):
-            async with context as message:
-                if error is not None:
-                    raise error
-        else:
-            with context as message:
-                if error is not None:
-                    raise error
+        async with inside(channel.claim_one(wait=WAIT_S)) as message:
+            if error is not None:
+                raise error
         return None if message is None else int(message.deliveries)
 
     await use(Retry(0.01))
@@ -257,8 +232,8 @@ async def test_a_with_tries_again_later_and_buries(place: Any, log: Any) -> None
     assert await done(channel.lag()) == 0
 
 
-async def test_a_claim_is_called_by_its_name(log: Any) -> None:
-    """The offset, as a number or a text, and what the message says of its claim."""
+async def test_methods_take_the_name_of_a_claim(log: Any) -> None:
+    """An offset is a number or a text, and a claim has the name from the message."""
     channel = await done(log.channel("c", create=True))
     await done(channel.configure(order="none", dead_letter_queue=f"{log.name}.dead"))
     await done(log.publish_many([b"0", b"1", b"2"]))
@@ -285,7 +260,7 @@ async def test_a_claim_is_called_by_its_name(log: Any) -> None:
     assert await done(channel.ack_each([])) == []
 
 
-async def test_what_retention_took_is_an_error(log: Any, place: Any, suite: Suite) -> None:
+async def test_reading_removed_messages_raises(log: Any, place: Any, suite: Suite) -> None:
     await done(log.configure(retain_for=0, retain_bytes=0, segment_bytes=4096))
     for _ in range(3):
         await done(log.publish(bytes(5000)))
@@ -301,35 +276,29 @@ async def test_what_retention_took_is_an_error(log: Any, place: Any, suite: Suit
     assert [m.offset for m in await listed(log.read("first"))] == list(range(first, 3))
 
 
-async def test_a_follower_gets_what_comes(log: Any) -> None:
+async def test_follow_yields_new_messages(log: Any) -> None:
     await done(log.publish(b"0"))
     found: list[bytes] = []
 
     async def follow() -> None:
-        if hasattr(log.read(), "__aiter__"):
-            async for message in log.read(follow=True):
-                found.append(message.body)
-                if len(found) == 2:
-                    return
-        else:
+        async for message in log.read(follow=True):
+            found.append(message.body)
+            if len(found) == 2:
+                return
 
-            def in_thread() -> None:
-                for message in log.read(follow=True):
-                    found.append(message.body)
-                    if len(found) == 2:
-                        return
+    def follow_in_thread() -> None:
+        found.extend(message.body for message in islice(log.read(follow=True), 2))
 
-            await asyncio.to_thread(in_thread)
-
-    following = asyncio.ensure_future(follow())
+    is_async = hasattr(log.read(), "__aiter__")
+    following = asyncio.ensure_future(follow() if is_async else asyncio.to_thread(follow_in_thread))
     await done(log.publish(b"1"))
     await asyncio.wait_for(following, WAIT_S)
     assert found == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("order", ["none", "key", "strict"])
-async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
-    """All are done; what fails comes back; and the order is kept."""
+async def test_a_worker_keeps_the_order_of_its_channel(place: Any, log: Any, order: str) -> None:
+    """It handles all messages, redelivers failed ones, and keeps the order."""
     dead = f"{log.name}.dead"
     channel = log.channel("c")
     await done(channel.create("first", order=order, dead_letter_queue=dead))
@@ -338,7 +307,8 @@ async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
     finished: list[int] = []
     lock = threading.Lock()
 
-    def work(message: Any) -> None:
+    async def work(message: Any, claim: Any) -> None:
+        await done(message.renew(30))
         with lock:
             begun.append(message.offset)
             if message.body == b"3" and message.deliveries == 1:
@@ -349,19 +319,8 @@ async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
             if len(finished) == 11:
                 worker.stop()
 
-    async def on_loop(message: Any, claim: Any) -> None:
-        await message.renew(30)
-        work(message)
-
-    def in_thread(message: Any, claim: Any) -> None:
-        message.renew(30)
-        work(message)
-
-    is_async = isinstance(place, AsyncClient)
-    worker = channel.worker(on_loop if is_async else in_thread, concurrency=3, visibility=30)
-    in_threads = partial(asyncio.to_thread, worker.run, signals=False)
-    running = worker.run(signals=False) if is_async else in_threads()
-    await asyncio.wait_for(running, WAIT_S)
+    worker = worker_of(place, channel, work, concurrency=3, visibility=30)
+    await asyncio.wait_for(run(place, worker), WAIT_S)
     assert sorted(finished) == [n for n in range(12) if n != 5]
     if order == "key":
         for key in (0, 1):
@@ -374,37 +333,30 @@ async def test_a_worker_of_a_channel(place: Any, log: Any, order: str) -> None:
     assert (await done(place.queue(dead).counts())).total == 1
 
 
-async def test_a_worker_tells_that_its_claim_is_void(place: Any, log: Any) -> None:
-    """The channel went back while it worked: the message comes again, and once it was lost."""
+async def test_a_worker_counts_a_void_claim_as_lost(place: Any, log: Any) -> None:
+    """The channel goes back while the handler runs: the message is delivered again."""
     channel = await done(log.channel("c", create=True))
     await done(log.publish(b"x"))
     seen: list[int] = []
 
-    async def on_loop(message: Any, claim: Any) -> None:
+    async def work(message: Any, claim: Any) -> None:
         seen.append(message.deliveries)
         if len(seen) == 1:
-            await channel.seek("first")
+            await done(channel.seek("first"))
         else:
             worker.stop()
 
-    def in_thread(message: Any, claim: Any) -> None:
-        seen.append(message.deliveries)
-        if len(seen) == 1:
-            channel.seek("first")
-        else:
-            worker.stop()
-
-    is_async = isinstance(place, AsyncClient)
-    worker = channel.worker(on_loop if is_async else in_thread, concurrency=1)
-    in_threads = partial(asyncio.to_thread, worker.run, signals=False)
-    await asyncio.wait_for(worker.run(signals=False) if is_async else in_threads(), WAIT_S)
+    worker = worker_of(place, channel, work, concurrency=1)
+    await asyncio.wait_for(run(place, worker), WAIT_S)
     assert (seen, worker.lost) == ([1, 1], 1)
     assert await done(channel.lag()) == 0
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_what_is_tried_again_is_stored_once(suite: Suite, queue: str, is_async: bool) -> None:
-    """Each answer is lost once: nothing is there twice, and nobody is told of an error."""
+async def test_a_retried_request_is_carried_out_once(
+    suite: Suite, queue: str, is_async: bool
+) -> None:
+    """Each answer is lost once: nothing is stored twice, and no error is raised."""
     with Spool(suite.root, create=False) as spool, Proxy(suite.port) as proxy:
         there = spool.log(queue, create=True)
         there.channel("c", create=True)

@@ -1,4 +1,4 @@
-"""What gets lost on the way: every verb is done once, or its error is told."""
+"""Lost requests and answers: every method is carried out once, or raises."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once(
 async def test_a_batch_of_which_a_part_is_stored_is_completed(
     far: Any, jobs: Any, proxy: Proxy
 ) -> None:
-    """As when the server was killed in the middle of it."""
+    """As after a kill of the server during the batch."""
     messages = [NewMessage(b"%d" % n, id=str(uuid7())) for n in range(5)]
     await jobs.put(messages[2].body, id=messages[2].id)
     proxy.lose_requests = 1
@@ -86,13 +86,13 @@ async def test_a_batch_of_which_a_part_is_stored_is_completed(
     assert sorted(found) == sorted(m.id for m in messages)
 
 
-async def test_an_own_id_that_stood_before_is_a_duplicate(
+async def test_an_own_id_that_was_stored_before_is_a_duplicate(
     make: Any, far: Any, jobs: Any, proxy: Proxy, queue: str
 ) -> None:
     await jobs.put(b"first", id="order-1")
     with pytest.raises(DuplicateMessage):
         await far.put(b"second", id="order-1")
-    # Tries that were refused by the network cannot have been the ones that stored it.
+    # A refused connection cannot have stored it.
     proxy.hang_up()
     fresh = make(proxy.url).queue(queue)
     again = asyncio.create_task(fresh.put(b"second", id="order-1"))
@@ -102,9 +102,7 @@ async def test_an_own_id_that_stood_before_is_a_duplicate(
         await again
 
 
-async def test_a_removal_whose_answer_is_lost_is_a_success(
-    far: Any, jobs: Any, proxy: Proxy
-) -> None:
+async def test_a_remove_whose_answer_is_lost_succeeds(far: Any, jobs: Any, proxy: Proxy) -> None:
     ids = await jobs.put_many([b"1", b"2"])
     proxy.lose_answers = 1
     assert await far.remove(*ids) == 2
@@ -120,7 +118,7 @@ async def test_a_claim_whose_answer_is_lost_comes_back_at_its_deadline(
     assert (claimed.id, claimed.deliveries) == (put, 2)
 
 
-async def test_a_release_and_a_burial_whose_answers_are_lost_are_successes(
+async def test_release_and_bury_succeed_when_their_answers_are_lost(
     far: Any, jobs: Any, proxy: Proxy, queue: str
 ) -> None:
     await jobs.configure(max_deliveries=9, dead_letter_queue=f"{queue}.dead")
@@ -134,18 +132,10 @@ async def test_a_release_and_a_burial_whose_answers_are_lost_are_successes(
             await verb(put)
 
 
-async def test_a_queue_whose_deletion_is_not_answered_is_deleted(
+async def test_a_second_try_returns_what_the_route_documents(
     make: Any, remote: Any, proxy: Proxy, queue: str
 ) -> None:
-    proxy.lose_answers = 1
-    await make(proxy.url).delete_queue(queue)
-    assert not await remote.has_queue(queue)
-
-
-async def test_what_a_second_try_finds_is_what_the_route_says(
-    make: Any, remote: Any, proxy: Proxy, queue: str
-) -> None:
-    """The texts are `again` in `Operation`, from which the table in docs/client.md is made."""
+    """The texts are `again` in `Operation`, the source of the table in docs/client.md."""
     client = make(proxy.url)
     topic, log, schedule = client.topic(queue), client.log(queue), client.schedule(queue)
     channel, dead = log.channel("c"), f"{queue}.dead"
@@ -156,7 +146,7 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
         assert proxy.lose_answers == 0
         return found
 
-    # It is there by then.
+    # It exists already.
     assert await lost(client.create_queue(queue)) is False
     assert await lost(topic.create()) is False
     assert await lost(topic.subscribe(queue)) is False
@@ -164,7 +154,7 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
     assert await lost(topic.subscribe(f"logs/{queue}")) is False
     assert await lost(channel.create("first")) is False
     assert await lost(schedule.define("@yearly", queue)) is False
-    # Done again, with the same end.
+    # Repeated with the same result.
     work = client.queue(queue)
     settings = await lost(work.configure(max_deliveries=9, dead_letter_queue=dead))
     assert settings.dead_letter_queue == dead
@@ -172,7 +162,7 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
     assert (await lost(channel.configure(dead_letter_queue=dead))).dead_letter_queue == dead
     assert (await lost(schedule.configure(paused=True))).paused
     assert await lost(channel.seek("first")) == 0
-    # Nothing is stored twice, and what is done counts as done.
+    # Not stored or counted twice.
     assert [await lost(log.publish(b"x")) for _ in range(3)] == [0, 1, 2]
     assert await lost(log.publish_many([b"x"])) == range(3, 4)
     one, two, three = [(await channel.claim(1, wait=ARRIVAL_S))[0] for _ in range(3)]
@@ -189,7 +179,7 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
         return (await ready.counts()).ready == 4
 
     await eventually_on_loop(are_ready)
-    # Another priority; and what has moved does not count as moved.
+    # A moved message is not counted again.
     [message, other, *_] = await work.peek()
     changed = await lost(work.set_priority(message, 7))
     assert (await work.find(changed)).priority == 7
@@ -200,12 +190,13 @@ async def test_what_a_second_try_finds_is_what_the_route_says(
     async def is_empty() -> bool:
         return (await ready.counts()).total == 0
 
-    await eventually_on_loop(is_empty)  # what a server has counted may be a little older
-    # If it is missing, it was done.
+    await eventually_on_loop(is_empty)  # counts of a server may be a little old
+    # A missing object was deleted by the first try.
     assert await lost(topic.unsubscribe(queue)) is True
     assert await lost(topic.unsubscribe(f"logs/{queue}")) is True
     for there in (schedule, channel, log, topic, work):
         await lost(there.delete())
+    assert not await remote.has_queue(queue)
 
 
 # -- connections -----------------------------------------------------------------------------------
@@ -219,7 +210,7 @@ async def test_connections_are_kept(far: Any, proxy: Proxy) -> None:
     assert proxy.connections == 1
 
 
-async def test_a_connection_that_was_closed_meanwhile_is_replaced(far: Any, proxy: Proxy) -> None:
+async def test_a_closed_connection_is_replaced(far: Any, proxy: Proxy) -> None:
     await far.put(b"x")
     proxy.hang_up()
     proxy.listen()
@@ -227,7 +218,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_replaced(far: Any, prox
     assert proxy.connections == 2
 
 
-async def test_a_server_that_is_away_is_waited_for_and_then_told(make: Any, proxy: Proxy) -> None:
+async def test_an_unreachable_server_is_an_error_after_the_retries(make: Any, proxy: Proxy) -> None:
     proxy.hang_up()
     started = time.monotonic()
     with pytest.raises(ConnectionFailed) as caught:
@@ -237,7 +228,7 @@ async def test_a_server_that_is_away_is_waited_for_and_then_told(make: Any, prox
     assert proxy.url in str(caught.value)
 
 
-async def test_a_server_that_says_nothing_is_given_up(make: Any) -> None:
+async def test_a_silent_server_is_a_timeout(make: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = make(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.3, retry_for=0)
         with pytest.raises(ConnectionFailed, match=r"within 0\.3 seconds") as caught:
@@ -249,7 +240,7 @@ async def test_a_server_that_says_nothing_is_given_up(make: Any) -> None:
 
 
 class Scripted:
-    """A real HTTP server that answers what it was told to, in order, and then 201."""
+    """A real HTTP server that sends the answers of a script, and then 201."""
 
     def __init__(self) -> None:
         self.script: list[tuple[int, dict[str, str]]] = []
@@ -288,9 +279,7 @@ def scripted() -> Iterator[Scripted]:
 
 
 @pytest.mark.parametrize("status", [503, 429, 502])
-async def test_a_retry_waits_as_long_as_it_is_asked_to(
-    make: Any, scripted: Scripted, status: int
-) -> None:
+async def test_a_retry_waits_for_retry_after(make: Any, scripted: Scripted, status: int) -> None:
     scripted.script = [(status, {"Retry-After": "1"})]
     assert await make(scripted.url).queue("q").put(b"x") == "it"
     (first, path), (second, same_path) = scripted.asked
@@ -299,7 +288,7 @@ async def test_a_retry_waits_as_long_as_it_is_asked_to(
     assert 1 <= second - first < 30
 
 
-async def test_a_date_to_wait_for_is_read_by_the_servers_clock(
+async def test_a_date_in_retry_after_uses_the_clock_of_the_server(
     make: Any, scripted: Scripted
 ) -> None:
     wrong = datetime.now(UTC) - timedelta(days=1000)
@@ -313,7 +302,7 @@ async def test_a_date_to_wait_for_is_read_by_the_servers_clock(
     assert 1 <= second - first < 30
 
 
-async def test_who_is_asked_to_wait_too_long_is_told_at_once(make: Any, scripted: Scripted) -> None:
+async def test_a_retry_after_beyond_the_limit_raises_at_once(make: Any, scripted: Scripted) -> None:
     scripted.script = [(503, {"Retry-After": "3600"})]
     started = time.monotonic()
     with pytest.raises(Unavailable) as caught:
@@ -326,17 +315,17 @@ async def test_who_is_asked_to_wait_too_long_is_told_at_once(make: Any, scripted
     ("value", "seconds"),
     [("7", 7), ("", None), ("soon", None), ("-1", None), ("1.5", None), ("9" * 99, 999_999_999)],
 )
-def test_what_a_retry_after_says(value: str, seconds: float | None) -> None:
+def test_retry_after_is_parsed(value: str, seconds: float | None) -> None:
     assert Answer(503, {"retry-after": value}, b"").retry_after == seconds
 
 
-def test_a_date_that_is_over_asks_for_no_wait() -> None:
+def test_a_past_date_in_retry_after_is_zero() -> None:
     over = {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT", "date": "nonsense"}
     assert Answer(503, over, b"").retry_after == 0
 
 
 @pytest.mark.parametrize("status", [500, 418, 301])
-async def test_an_answer_that_nobody_expects_is_no_reason_to_ask_again(
+async def test_an_unexpected_status_is_not_retried(
     make: Any, scripted: Scripted, status: int
 ) -> None:
     scripted.script = [(status, {"Location": "/elsewhere"})]
@@ -348,7 +337,7 @@ async def test_an_answer_that_nobody_expects_is_no_reason_to_ask_again(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small filesystem")
 @pytest.mark.parametrize("disk", ["tmpfs"], indirect=True)
-async def test_a_full_disk_is_waited_for(disk: Path) -> None:  # noqa: F811
+async def test_a_put_waits_for_a_full_disk(disk: Path) -> None:  # noqa: F811
     with Suite(disk / "mq", logs=disk.parent / "logs") as small:
         (small.root / "queues" / "q").mkdir()
         ballast = fill(disk)
@@ -389,7 +378,7 @@ async def test_a_server_with_a_certificate(
         started = time.monotonic()
         with pytest.raises(ConnectionFailed, match=r"(?i)certificate") as caught:
             await make(secure.url).queues()
-        # Another try would end in the same way.
+        # It is not retried.
         assert caught.value.lasting
         assert time.monotonic() - started < 30
     with pytest.raises(InvalidValue, match="ca: "):
@@ -398,7 +387,7 @@ async def test_a_server_with_a_certificate(
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, str]]:
-    """A suite that wants keys, and one that may send to the queue ``q``."""
+    """A suite with keys, and a key that may send to the queue ``q``."""
     folder = tmp_path_factory.mktemp("locked")
     key = add_key(folder / "keys.toml", "sender", "--send", "q")
     options = [f"--keys={folder / 'keys.toml'}"]
@@ -407,7 +396,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, st
         yield running, key
 
 
-async def test_a_key_opens(
+async def test_a_key_is_sent_and_never_shown(
     make: Any,
     locked: tuple[Suite, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -426,9 +415,9 @@ async def test_a_key_opens(
     client = make(suite.url)
     assert await client.queue("q").put_many([b"x", b"y"])
     real = getattr(client, "wrapped", client)
-    told = [repr(real), repr(real.options), repr(real.queue("q")), caplog.text]
-    told += [str(forbidden.value), str(unknown.value)]
-    assert not [text for text in told if key in text or "nonsense" in text]
+    texts = [repr(real), repr(real.options), repr(real.queue("q")), caplog.text]
+    texts += [str(forbidden.value), str(unknown.value)]
+    assert not [text for text in texts if key in text or "nonsense" in text]
 
 
 @pytest.mark.parametrize(
@@ -448,20 +437,20 @@ async def test_a_key_opens(
         ({"url": "http://host", "connections": 0}, "connections"),
     ],
 )
-async def test_options_that_are_refused(make: Any, options: dict[str, Any], field: str) -> None:
+async def test_invalid_options_are_refused(make: Any, options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         make(**options)
     assert caught.value.field == field
     assert "secret" not in str(caught.value)
 
 
-async def test_a_server_may_stand_below_a_path(make: Any, scripted: Scripted) -> None:
+async def test_a_url_can_have_a_path(make: Any, scripted: Scripted) -> None:
     assert await make(f"{scripted.url}/behind/a/proxy/").queue("q").put(b"x") == "it"
     [(_, path)] = scripted.asked
     assert path.startswith("/behind/a/proxy/q/messages?id=")
 
 
-async def test_a_restart_of_mq_is_not_noticed(tmp_path: Path) -> None:
+async def test_a_restart_of_mq_loses_no_put(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq", reaper=False) as own, Client(own.url) as client:
         ready = own.root / "queues" / "q"
         ready.mkdir()

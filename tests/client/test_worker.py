@@ -1,4 +1,4 @@
-"""The worker, with handlers in threads and on the loop, of clients and of the library."""
+"""Workers of the clients and the library, with handlers in threads and on the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,16 @@ from typing import Any
 import pytest
 
 from fsmq import AsyncClient, Bury, Claim, Client, InvalidValue, Message, NoSuchQueue, Retry, Spool
+from tests.client.helpers import Work, worker_of
 from tests.harness.suite import HOME, PATIENCE_S, Suite, eventually_on_loop
 
-Work = Callable[[Message, Claim], Awaitable[None]]
 ARRIVAL_S = 20.0
-# Renewed after a third of it; a claim that is not renewed for as long as this is lost.
+# A claim is renewed after a third of this time, and lost after all of it.
 HELD_S = 12.0
 
 
 class Team:
-    """Starts workers of one kind whose handlers are given as coroutines; stops them at the end.
-
-    root: a spool for workers of the library.
-    """
+    """Workers of one kind, whose handlers are coroutines. root: the spool of the library."""
 
     def __init__(self, url: str, threads: bool, root: Path | None = None) -> None:
         self.threads = threads
@@ -40,23 +37,19 @@ class Team:
         self._clients: list[AsyncClient] = []
 
     def start(self, queue: str, work: Work, **pace: Any) -> Any:
-        """A worker that runs; what it does with each message is awaited, in its thread or here."""
-        if self.threads:
-            place: Any = Client(self.url) if self._spool is None else self._spool
-            worker: Any = place.queue(queue).worker(
-                lambda message, claim: asyncio.run(_plain(work, message, claim)), **pace
-            )
-            running = asyncio.create_task(asyncio.to_thread(worker.run))
-        else:
-            client = AsyncClient(self.url)
-            self._clients.append(client)
-            worker = client.queue(queue).worker(work, **pace)
-            running = asyncio.create_task(worker.run())
-        self.workers.append((worker, running))
+        """Start a worker that awaits ``work`` for each message, in a thread or on the loop."""
+        place: Any = self._spool
+        if place is None:
+            place = Client(self.url) if self.threads else AsyncClient(self.url)
+        if not self.threads:
+            self._clients.append(place)
+        worker = worker_of(place, place.queue(queue), work, **pace)
+        running = asyncio.to_thread(worker.run) if self.threads else worker.run()
+        self.workers.append((worker, asyncio.create_task(running)))
         return worker
 
     async def stopped(self) -> None:
-        """Stop all workers and wait for their ends."""
+        """Stop all workers and wait for them."""
         workers, self.workers = self.workers, []
         for worker, _ in workers:
             worker.stop()
@@ -69,10 +62,6 @@ class Team:
         """Close the spool."""
         if self._spool is not None:
             self._spool.close()
-
-
-async def _plain(work: Work, message: Message, claim: Claim) -> None:
-    await work(message, claim)
 
 
 @pytest.fixture(params=["threads", "loop", "library"])
@@ -110,7 +99,7 @@ async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: A
             running += 1
             most = max(most, running)
             seen[message.body] += 1
-        await eventually_on_loop(lambda: most >= 5)  # they do run side by side
+        await eventually_on_loop(lambda: most >= 5)  # five run at the same time
         with lock:
             running -= 1
 
@@ -121,9 +110,7 @@ async def test_every_message_is_handed_over_once_and_removed(team: Team, jobs: A
     assert most == 5
 
 
-async def test_what_a_handler_raises_brings_the_message_back_later_each_time(
-    team: Team, jobs: Any
-) -> None:
+async def test_an_exception_retries_with_growing_pauses(team: Team, jobs: Any) -> None:
     tries: list[tuple[float, int | None]] = []
 
     async def work(message: Message, claim: Claim) -> None:
@@ -140,7 +127,7 @@ async def test_what_a_handler_raises_brings_the_message_back_later_each_time(
         assert least <= pause < least + 20
 
 
-async def test_retry_names_the_pause(team: Team, jobs: Any) -> None:
+async def test_retry_sets_the_pause(team: Team, jobs: Any) -> None:
     tries: list[float] = []
 
     async def work(message: Message, claim: Claim) -> None:
@@ -154,19 +141,7 @@ async def test_retry_names_the_pause(team: Team, jobs: Any) -> None:
     assert 0.3 <= tries[1] - tries[0] < 30
 
 
-async def test_bury_sends_the_message_to_the_dead_letters(team: Team, jobs: Any) -> None:
-    await jobs.configure(max_deliveries=9, dead_letter_queue=f"{jobs.name}.dead")
-
-    async def work(message: Message, claim: Claim) -> None:
-        raise Bury("no invoice")
-
-    put = await jobs.put(b"x")
-    team.start(jobs.name, work)
-    [dead] = await jobs.client.queue(f"{jobs.name}.dead").claim(wait=ARRIVAL_S)
-    assert dead.id == put
-
-
-async def test_a_message_that_cannot_be_buried_comes_back(team: Team, jobs: Any) -> None:
+async def test_a_message_that_cannot_be_buried_is_retried(team: Team, jobs: Any) -> None:
     tries = []
 
     async def work(message: Message, claim: Claim) -> None:
@@ -180,8 +155,8 @@ async def test_a_message_that_cannot_be_buried_comes_back(team: Team, jobs: Any)
     assert tries == [1, 2]
 
 
-async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, jobs: Any) -> None:
-    """All kinds of workers at once; each has one of three messages."""
+async def test_a_claim_is_renewed_while_its_handler_runs(suite: Suite, jobs: Any) -> None:
+    """Three kinds of workers at once, with one message each."""
     seen: list[tuple[bytes, int | None]] = []
 
     async def work(message: Message, claim: Claim) -> None:
@@ -204,19 +179,19 @@ async def test_a_message_is_held_for_as_long_as_its_handler_runs(suite: Suite, j
     assert sorted(seen) == [(b"1", 1), (b"2", 1), (b"3", 1)]
 
 
-async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> None:
-    told = threading.Event()
+async def test_a_handler_learns_that_its_claim_is_lost(team: Team, jobs: Any) -> None:
+    noticed = threading.Event()
 
     async def work(message: Message, claim: Claim) -> None:
         if team.threads:
             assert claim.wait_lost(20)
-            told.set()
+            noticed.set()
             return
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             assert claim.lost
-            told.set()
+            noticed.set()
             raise
 
     put = await jobs.put(b"x")
@@ -227,10 +202,10 @@ async def test_the_handler_of_a_lost_message_is_told(team: Team, jobs: Any) -> N
 
     await eventually_on_loop(is_held)
     await jobs.remove(put)
-    assert await asyncio.to_thread(told.wait, 20)
+    assert await asyncio.to_thread(noticed.wait, 20)
 
 
-async def test_what_another_consumer_has_by_now_is_left_to_it(team: Team, jobs: Any) -> None:
+async def test_a_lost_claim_is_left_to_the_other_consumer(team: Team, jobs: Any) -> None:
     began, finish = threading.Event(), threading.Event()
 
     async def work(message: Message, claim: Claim) -> None:
@@ -240,7 +215,7 @@ async def test_what_another_consumer_has_by_now_is_left_to_it(team: Team, jobs: 
     put = await jobs.put(b"x")
     worker = team.start(jobs.name, work, visibility=60, concurrency=1)
     await eventually_on_loop(began.is_set)
-    await jobs.release(put)  # by someone who names no claim; the worker has enough to do
+    await jobs.release(put)  # by another client, without the name of the claim
     [other] = await jobs.claim(visibility=600, wait=20)
     finish.set()
     await team.stopped()
@@ -249,7 +224,7 @@ async def test_what_another_consumer_has_by_now_is_left_to_it(team: Team, jobs: 
     assert await other.ack()
 
 
-async def test_a_stop_lets_handlers_finish_and_takes_nothing_new(team: Team, jobs: Any) -> None:
+async def test_a_stop_lets_handlers_finish_and_claims_nothing_new(team: Team, jobs: Any) -> None:
     began, finish = threading.Event(), threading.Event()
     done = []
 
@@ -269,14 +244,12 @@ async def test_a_stop_lets_handlers_finish_and_takes_nothing_new(team: Team, job
     finish.set()
     await running
     assert done == [b"1"]
-    # The second is there for others, at once and as if it had never been claimed.
+    # The second message was not claimed.
     [left] = await jobs.claim(wait=ARRIVAL_S)
     assert (left.body, left.deliveries) == (b"2", 1)
 
 
-async def test_an_idle_worker_stops_at_once_and_takes_no_message_with_it(
-    team: Team, jobs: Any
-) -> None:
+async def test_an_idle_worker_stops_at_once_and_claims_nothing(team: Team, jobs: Any) -> None:
     async def work(message: Message, claim: Claim) -> None:
         raise AssertionError("nothing was there")
 
@@ -291,9 +264,7 @@ async def test_an_idle_worker_stops_at_once_and_takes_no_message_with_it(
     assert claimed.deliveries == 1
 
 
-async def test_handlers_that_do_not_end_are_left_when_the_time_is_over(
-    team: Team, jobs: Any
-) -> None:
+async def test_handlers_are_abandoned_after_the_stop_timeout(team: Team, jobs: Any) -> None:
     began, finish = threading.Event(), threading.Event()
 
     async def work(message: Message, claim: Claim) -> None:
@@ -309,7 +280,7 @@ async def test_handlers_that_do_not_end_are_left_when_the_time_is_over(
     started = time.monotonic()
     await team.stopped()
     assert time.monotonic() - started < 18
-    # A coroutine has ended, so its message is given back at once; a thread keeps its claim.
+    # A cancelled coroutine releases its message at once; a thread keeps its claim.
     back = await jobs.claim(wait=0.5 if team.threads else ARRIVAL_S)
     assert [m.deliveries for m in back] == ([] if team.threads else [2])
     finish.set()
@@ -325,10 +296,8 @@ async def test_a_missing_queue_ends_the_worker(team: Team) -> None:
         await running
 
 
-async def test_a_crash_and_restart_of_mq_loses_no_work(
-    request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Both kinds of workers at once, while mq is killed and started again twice."""
+async def test_a_crash_and_restart_of_mq_loses_no_work(tmp_path: Path) -> None:
+    """Both kinds of workers at once, while mq is killed and restarted twice."""
     with Suite(tmp_path / "mq") as own:
         (own.root / "queues" / "q").mkdir()
         teams = [Team(own.url, threads) for threads in (True, False)]
@@ -344,7 +313,7 @@ async def test_a_crash_and_restart_of_mq_loses_no_work(
         async with AsyncClient(own.url) as client:
             await client.queue("q").put_many(sorted(bodies))
             for one in teams:
-                # A claim whose answer died with mq comes back after the visibility.
+                # Claims whose answers are lost with mq end after their visibility timeout.
                 one.start("q", work, concurrency=8, visibility=5)
             for part in (50, 150):
                 await eventually_on_loop(lambda part=part: len(done) >= part)
@@ -355,11 +324,11 @@ async def test_a_crash_and_restart_of_mq_loses_no_work(
         for one in teams:
             await one.stopped()
     assert set(done) == bodies
-    # At least once; what was done twice is what the crashes had in their hands.
+    # At least once: only messages that were claimed at a crash are repeated.
     assert sum(done.values()) - len(bodies) <= 2 * 16
 
 
-async def test_work_that_ends_while_mq_is_away_is_acknowledged_later(tmp_path: Path) -> None:
+async def test_work_that_ends_while_mq_is_down_is_acknowledged_later(tmp_path: Path) -> None:
     with Suite(tmp_path / "mq") as own:
         (own.root / "queues" / "q").mkdir()
         for threads in (True, False):
@@ -425,7 +394,7 @@ else:
     ("kind", "number"),
     [("threads", signal.SIGTERM), ("loop", signal.SIGTERM), ("loop", signal.SIGINT)],
 )
-async def test_a_signal_stops_a_program_when_its_work_is_done(
+async def test_a_signal_stops_a_program_after_its_work(
     jobs: Any, suite: Suite, kind: str, number: signal.Signals
 ) -> None:
     await jobs.put(b"x")
@@ -450,7 +419,7 @@ async def test_a_signal_stops_a_program_when_its_work_is_done(
     await emptied(jobs)
 
 
-def test_handlers_that_do_not_fit_are_refused_at_once() -> None:
+def test_handlers_of_the_wrong_kind_are_refused() -> None:
     queue, loop_queue = (
         Client("http://localhost").queue("q"),
         AsyncClient("http://localhost").queue("q"),
@@ -483,7 +452,7 @@ def test_handlers_that_do_not_fit_are_refused_at_once() -> None:
         {"stop_timeout": float("nan")},
     ],
 )
-def test_a_pace_that_does_not_fit_is_refused(pace: dict[str, Any]) -> None:
+def test_invalid_options_of_a_worker_are_refused(pace: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue) as caught:
         Client("http://localhost").queue("q").worker(lambda message, claim: None, **pace)
     assert caught.value.field in pace
@@ -505,7 +474,7 @@ async def test_a_worker_runs_once(team: Team, jobs: Any) -> None:
     worker = team.start(jobs.name, work)
     await eventually_on_loop(began.is_set)
     await run_again()
-    # The run that was refused has taken nothing away from the one that works.
+    # The refused run does not affect the first one.
     may_end.set()
     await team.stopped()
     assert sum(await jobs.counts()) == 0
@@ -524,7 +493,7 @@ async def test_a_worker_that_is_stopped_before_it_runs_does_nothing(team: Team, 
     assert not seen
 
 
-async def test_a_cancelled_worker_gives_its_messages_back(suite: Suite, jobs: Any) -> None:
+async def test_a_cancelled_worker_releases_its_messages(jobs: Any) -> None:
     began = asyncio.Event()
 
     async def work(message: Message, claim: Claim) -> None:
