@@ -1,4 +1,4 @@
-"""Queues of dyno-queues in a spool, whose clock the tests turn."""
+"""Queues of dyno-queues in a spool with a clock that tests set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def spool(tmp_path: Path, clock: Clock) -> Iterator[Spool]:
-    """At its end fsck finds no error."""
+    """A spool in which fsck must find no error at the end."""
     with Spool(tmp_path / "mq", sync="none", clock=clock) as spool:
         yield spool
         found = check(tmp_path / "mq", offline=True, clock=clock).findings
@@ -33,7 +33,7 @@ def spool(tmp_path: Path, clock: Clock) -> Iterator[Spool]:
 
 @pytest.fixture
 def make(spool: Spool) -> Make:
-    """A queue "tasks" of other `DynoQueues` each time."""
+    """Creates the queue "tasks" of a new `DynoQueues`."""
 
     def make(**options: Any) -> DynoQueue:
         return DynoQueues(spool, **{"zone": "a", "unack_time": UNACK_MS, **options}).get("tasks")
@@ -43,5 +43,5 @@ def make(spool: Spool) -> Make:
 
 @pytest.fixture
 def queue(make: Make) -> DynoQueue:
-    """With one shard."""
+    """A queue with one shard."""
     return make()

@@ -1,4 +1,4 @@
-"""A host of its own: a process that pushes, pops and acknowledges, and writes down what it did.
+"""A host: a process that pushes, pops, acknowledges, and logs each step.
 
 python -m tests.dyno.host ROOT ZONE LOG PUSHES
 """
@@ -14,7 +14,7 @@ from fsmq.dyno import DynoQueues, Message
 from fsmq.dyno import shards as zones
 from fsmq.spool.records import peers
 
-# Heartbeats of a tenth of their usual time: the test has no minutes.
+# Heartbeats are faster than usual, as the test has no minutes.
 DEAD_AFTER_S, UNACK_MS = 2.0, 1000
 
 
@@ -26,7 +26,7 @@ def hasten() -> None:
 def main(root: str, zone: str, log: str, pushes: str) -> None:
     hasten()
     out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    # Without events, as hosts that mount one tree have none of each other.
+    # Without events, as between hosts that mount one tree.
     with Spool(root, watch="poll", poll_interval=0.05) as spool:
         queue = DynoQueues(spool, zone=zone, unack_time=UNACK_MS).get("tasks")
         for number in itertools.count():

@@ -1,8 +1,9 @@
-"""Each method of dyno-queues' interface, with its edge cases, on a spool."""
+"""The interface of dyno-queues on a spool: each method, with edge cases."""
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -11,23 +12,13 @@ import pytest
 from fsmq import InvalidValue, Spool
 from fsmq.dyno import DynoQueue, DynoQueues, Message
 from tests.dyno.conftest import UNACK_MS, Make
+from tests.dyno.helpers import HOUR_MS, ids, push
 from tests.spool.helpers import Clock
-
-HOUR_MS = 3_600_000
-
-
-def ids(messages: list[Message]) -> list[str]:
-    return [message.id for message in messages]
-
-
-def push(queue: DynoQueue, *given: str, **more: int) -> None:
-    queue.push([Message(one, f"payload of {one}", **more) for one in given])
-
 
 # -- messages -----------------------------------------------------------------------------------
 
 
-def test_two_messages_are_equal_when_their_ids_are() -> None:
+def test_messages_with_equal_ids_are_equal() -> None:
     assert Message("a", "x") == Message("a", "y", 5, 9)
     assert Message("a", "x") != Message("b", "x")
     assert len({Message("a", "x"), Message("a", "y")}) == 1
@@ -42,7 +33,7 @@ def test_a_priority_is_0_to_99(priority: object) -> None:
         message.priority = priority  # type: ignore[assignment]
 
 
-def test_a_timeout_may_be_set_in_another_unit() -> None:
+def test_a_timeout_can_have_another_unit() -> None:
     message = Message("a", "x")
     message.set_timeout(3, "min")
     assert message.timeout == 180_000
@@ -51,13 +42,13 @@ def test_a_timeout_may_be_set_in_another_unit() -> None:
 
 
 @pytest.mark.parametrize("payload", ["text", "", None, "über\n☃", "x" * 100_000])
-def test_a_payload_is_text_or_null(queue: DynoQueue, payload: str | None) -> None:
+def test_a_payload_is_text_or_none(queue: DynoQueue, payload: str | None) -> None:
     queue.push([Message("a", payload)])
     [popped] = queue.pop(1)
     assert (popped.id, popped.payload, popped.shard, popped.deliveries) == ("a", payload, "a", 1)
 
 
-def test_a_null_id_is_refused_and_nothing_is_pushed(queue: DynoQueue) -> None:
+def test_a_missing_id_is_refused_and_nothing_is_pushed(queue: DynoQueue) -> None:
     for bad in (Message(None, "x"), Message("", "x"), Message("b", 5)):  # type: ignore[arg-type]
         with pytest.raises(InvalidValue):
             queue.push([Message("a", "x"), bad])
@@ -67,14 +58,14 @@ def test_a_null_id_is_refused_and_nothing_is_pushed(queue: DynoQueue) -> None:
 # -- order ----------------------------------------------------------------------------------------
 
 
-def test_the_lower_priority_number_comes_first_then_the_order_of_pushes(queue: DynoQueue) -> None:
+def test_messages_are_popped_by_priority_and_order_of_pushes(queue: DynoQueue) -> None:
     push(queue, "late", priority=9)
     push(queue, "z", "y", "x")
     push(queue, "urgent-enough", priority=1)
     assert ids(queue.pop(9)) == ["z", "y", "x", "urgent-enough", "late"]
 
 
-def test_higher_first_turns_priorities_around(make: Make) -> None:
+def test_higher_first_reverses_priorities(make: Make) -> None:
     queue = make(higher_first=True)
     push(queue, "low", priority=1)
     push(queue, "high", priority=9)
@@ -82,9 +73,7 @@ def test_higher_first_turns_priorities_around(make: Make) -> None:
     assert [(m.id, m.priority) for m in (first, second)] == [("high", 9), ("low", 1)]
 
 
-def test_a_message_is_visible_in_the_moment_of_its_push_and_not_before_its_timeout(
-    queue: DynoQueue, clock: Clock
-) -> None:
+def test_a_message_is_visible_when_its_timeout_has_passed(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "now")
     push(queue, "soon", timeout=1000)
     push(queue, "before", timeout=-5000)
@@ -96,9 +85,7 @@ def test_a_message_is_visible_in_the_moment_of_its_push_and_not_before_its_timeo
     assert (soon.id, soon.timeout) == ("soon", 1000)
 
 
-def test_what_was_delayed_has_its_place_among_what_is_due_then(
-    queue: DynoQueue, clock: Clock
-) -> None:
+def test_a_delayed_message_is_ordered_by_its_due_time(queue: DynoQueue, clock: Clock) -> None:
     clock.now = time.time() - 10
     push(queue, "delayed", timeout=60_000)
     push(queue, "second")
@@ -106,7 +93,7 @@ def test_what_was_delayed_has_its_place_among_what_is_due_then(
     assert ids(queue.pop(9)) == ["second", "delayed"]
 
 
-def test_what_comes_back_keeps_its_place_and_priority(queue: DynoQueue, clock: Clock) -> None:
+def test_a_redelivered_message_keeps_its_place_and_priority(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "first", "second", priority=3)
     queue.pop(1)
     clock.advance(UNACK_MS / 1000 + 1)
@@ -119,30 +106,30 @@ def test_what_comes_back_keeps_its_place_and_priority(queue: DynoQueue, clock: C
 # -- push and pop ---------------------------------------------------------------------------------
 
 
-def test_push_gives_the_ids_in_order_with_duplicates(queue: DynoQueue) -> None:
+def test_push_returns_the_ids_in_order_with_duplicates(queue: DynoQueue) -> None:
     assert queue.push([]) == []
     assert queue.push([Message("b", "1"), Message("a", "2"), Message("b", "3")]) == ["b", "a", "b"]
     assert {m.id: m.payload for m in queue.pop(9)} == {"b": "3", "a": "2"}
 
 
-def test_more_messages_than_a_batch_takes(queue: DynoQueue) -> None:
+def test_a_push_can_be_larger_than_a_batch(queue: DynoQueue) -> None:
     push(queue, *(f"id-{n:04}" for n in range(1001)))
     assert queue.size() == 1001
     assert len(queue.pop(1001)) == 1001
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "unacked"])
-def test_a_push_of_an_id_that_stands_replaces_it(queue: DynoQueue, state: str) -> None:
+def test_a_push_of_an_existing_id_replaces_the_message(queue: DynoQueue, state: str) -> None:
     push(queue, "a", timeout=HOUR_MS if state == "delayed" else 0)
     if state == "unacked":
         queue.pop(1)
     queue.push([Message("a", "new")])
     assert [m.payload for m in queue.pop(9)] == ["new"]
     assert queue.ack("a")
-    assert queue.get("a") is None  # the newer push is not lost with the ack of an older one
+    assert queue.get("a") is None  # no older push is left
 
 
-def test_in_two_shards_an_id_has_two_entries_each_with_its_payload(make: Make) -> None:
+def test_an_id_in_two_shards_is_two_messages(make: Make) -> None:
     queue = make(shards=["a", "b"])
     queue.push([Message("x", "1")])
     queue.push([Message("x", "2")])
@@ -154,13 +141,13 @@ def test_in_two_shards_an_id_has_two_entries_each_with_its_payload(make: Make) -
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_pop_of_none_gives_none(queue: DynoQueue, count: int) -> None:
+def test_pop_with_count_zero_returns_nothing(queue: DynoQueue, count: int) -> None:
     push(queue, "a")
     assert queue.pop(count) == queue.bulk_pop(count, 10) == []
     assert queue.size() == 1
 
 
-def test_pop_returns_what_it_has_when_the_wait_is_over(queue: DynoQueue) -> None:
+def test_pop_returns_fewer_messages_when_the_wait_ends(queue: DynoQueue) -> None:
     push(queue, "a", "b", "c")
     began = time.monotonic()
     assert ids(queue.pop(5, 150)) == ["a", "b", "c"]
@@ -168,15 +155,13 @@ def test_pop_returns_what_it_has_when_the_wait_is_over(queue: DynoQueue) -> None
     assert queue.pop(5, 0) == []
 
 
-def test_pop_returns_at_once_when_all_are_there_or_with_the_first(queue: DynoQueue) -> None:
+def test_pop_returns_at_once_when_it_has_enough(queue: DynoQueue) -> None:
     push(queue, "a", "b", "c")
     assert ids(queue.pop(2, 1, "d")) == ["a", "b"]
     assert ids(queue.pop(2, 1, "d", first=True)) == ["c"]
 
 
-def test_what_arrives_during_the_wait_is_seen(tmp_path: Path) -> None:
-    import threading
-
+def test_pop_waits_for_a_message(tmp_path: Path) -> None:
     with Spool(tmp_path / "real") as spool, Spool(tmp_path / "real") as other:
         queue = DynoQueues(spool, zone="a").get("tasks")
         pushing = DynoQueues(other, zone="a").get("tasks")
@@ -186,9 +171,7 @@ def test_what_arrives_during_the_wait_is_seen(tmp_path: Path) -> None:
         timer.join()
 
 
-def test_a_popped_message_is_hidden_until_it_is_acknowledged_or_its_time_is_over(
-    queue: DynoQueue, clock: Clock
-) -> None:
+def test_a_popped_message_is_hidden_until_its_claim_ends(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "a")
     assert ids(queue.pop(1)) == ["a"]
     assert (queue.pop(1), queue.peek(1), queue.size()) == ([], [], 0)
@@ -219,7 +202,7 @@ def test_pop_with_an_id_reads_the_local_shard_only(make: Make) -> None:
 # -- peek and get ---------------------------------------------------------------------------------
 
 
-def test_peek_shows_what_is_due_and_changes_nothing(queue: DynoQueue) -> None:
+def test_peek_returns_due_messages_and_changes_nothing(queue: DynoQueue) -> None:
     push(queue, "a", "b", "c")
     push(queue, "later", timeout=HOUR_MS)
     for _ in range(2):
@@ -228,7 +211,7 @@ def test_peek_shows_what_is_due_and_changes_nothing(queue: DynoQueue) -> None:
     assert ids(queue.pop(9)) == ["a", "b", "c"]
 
 
-def test_unsafe_peek_gives_no_more_than_asked_for(make: Make) -> None:
+def test_unsafe_peek_returns_at_most_count_messages(make: Make) -> None:
     push(make(zone="b", strategy="local"), "b1", "b2")
     queue = make(strategy="local")
     push(queue, "a1", "a2")
@@ -253,7 +236,7 @@ def test_get_finds_a_message_in_any_state_and_shard(make: Make) -> None:
     assert queue.get("none") is None
 
 
-def test_all_messages_are_given_as_they_were_pushed(make: Make) -> None:
+def test_get_all_messages_returns_them_as_they_were_pushed(make: Make) -> None:
     push(make(zone="b", strategy="local"), "there")
     queue = make(strategy="local")
     push(queue, "popped", "ready")
@@ -271,7 +254,7 @@ def test_all_messages_are_given_as_they_were_pushed(make: Make) -> None:
 # -- ack ------------------------------------------------------------------------------------------
 
 
-def test_only_what_is_unacked_is_acknowledged(queue: DynoQueue, clock: Clock) -> None:
+def test_only_unacked_messages_are_acknowledged(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "popped", "ready")
     push(queue, "later", timeout=HOUR_MS)
     queue.pop(1)
@@ -282,12 +265,10 @@ def test_only_what_is_unacked_is_acknowledged(queue: DynoQueue, clock: Clock) ->
     queue.pop(1)
     clock.advance(UNACK_MS / 1000 + 1)
     queue.process_unacks()
-    assert not queue.ack("ready")  # it has come back
+    assert not queue.ack("ready")  # it was redelivered
 
 
-def test_an_expired_message_that_has_not_come_back_can_still_be_acknowledged(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_an_ended_claim_can_be_acknowledged_before_redelivery(tmp_path: Path, clock: Clock) -> None:
     with Spool(tmp_path / "alone", sync="none", clock=clock, delivers=False) as spool:
         queue = DynoQueues(spool, zone="a").get("tasks")
         push(queue, "a", "b")
@@ -299,7 +280,7 @@ def test_an_expired_message_that_has_not_come_back_can_still_be_acknowledged(
         assert queue.ack("a")
 
 
-def test_another_process_acknowledges_what_this_one_has_popped(make: Make) -> None:
+def test_another_process_can_acknowledge(make: Make) -> None:
     queue, other = make(), make(zone="b")
     push(queue, "a")
     queue.pop(1)
@@ -307,7 +288,7 @@ def test_another_process_acknowledges_what_this_one_has_popped(make: Make) -> No
     assert not queue.ack("a")
 
 
-def test_messages_are_acknowledged_together(make: Make) -> None:
+def test_ack_all_acknowledges_many_messages(make: Make) -> None:
     queue = make(shards=["a", "b"])
     push(queue, *"123456")
     popped = queue.unsafe_pop_all_shards(4)
@@ -320,7 +301,7 @@ def test_messages_are_acknowledged_together(make: Make) -> None:
 # -- timeouts -------------------------------------------------------------------------------------
 
 
-def test_the_unack_timeout_is_set_anew_longer_or_shorter(queue: DynoQueue, clock: Clock) -> None:
+def test_the_unack_timeout_can_be_extended_and_shortened(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "long", "short", "now")
     queue.pop(3)
     assert queue.set_unack_timeout("long", 2 * UNACK_MS)
@@ -334,7 +315,7 @@ def test_the_unack_timeout_is_set_anew_longer_or_shorter(queue: DynoQueue, clock
     assert queue.ack("long")
 
 
-def test_the_unack_timeout_of_what_is_not_unacked_is_not_set(queue: DynoQueue) -> None:
+def test_the_unack_timeout_is_set_only_for_unacked_messages(queue: DynoQueue) -> None:
     push(queue, "ready")
     push(queue, "later", timeout=HOUR_MS)
     assert not any(queue.set_unack_timeout(one, 5) for one in ("ready", "later", "none"))
@@ -345,7 +326,7 @@ def test_the_unack_timeout_of_what_is_not_unacked_is_not_set(queue: DynoQueue) -
     assert ids(queue.pop(9)) == ["ready"]
 
 
-def test_the_timeout_of_a_waiting_message_is_set_and_shown(queue: DynoQueue, clock: Clock) -> None:
+def test_the_timeout_of_a_waiting_message_is_changed(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "ready", priority=4)
     push(queue, "later", timeout=HOUR_MS)
     assert queue.set_timeout("ready", 2000)
@@ -357,15 +338,13 @@ def test_the_timeout_of_a_waiting_message_is_set_and_shown(queue: DynoQueue, clo
     assert [(m.id, m.timeout, m.priority) for m in queue.pop(9)] == [("ready", 2000, 4)]
 
 
-def test_the_timeout_of_an_unacked_or_unknown_message_is_not_set(
-    queue: DynoQueue, clock: Clock
-) -> None:
+def test_the_timeout_is_set_only_for_waiting_messages(queue: DynoQueue, clock: Clock) -> None:
     push(queue, "a")
     queue.pop(1)
     assert not queue.set_timeout("a", 5)
     assert not queue.set_timeout("none", 5)
     queue.nack("a")
-    assert queue.set_timeout("a", 5000)  # it came back; its deliveries begin anew
+    assert queue.set_timeout("a", 5000)  # it is ready again, without deliveries
     assert not queue.ack("a")
     assert queue.shard_sizes() == {"a": {"size": 1, "uacked": 0}}
     clock.advance(5.1)
@@ -392,7 +371,7 @@ def test_remove_removes_a_message_in_any_state(queue: DynoQueue, state: str) -> 
     assert (queue.get("a"), queue.shard_sizes()) == (None, {"a": {"size": 0, "uacked": 0}})
 
 
-def test_remove_removes_the_copies_of_all_shards(make: Make) -> None:
+def test_atomic_remove_removes_the_copies_of_all_shards(make: Make) -> None:
     queue = make(shards=["a", "b"])
     push(queue, "x")
     push(queue, "x")
@@ -401,19 +380,19 @@ def test_remove_removes_the_copies_of_all_shards(make: Make) -> None:
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "unacked"])
-def test_ensure_pushes_only_what_stands_nowhere(make: Make, state: str) -> None:
+def test_ensure_pushes_only_missing_messages(make: Make, state: str) -> None:
     queue = make(shards=["a", "b", "c"])
     push(queue, "x", timeout=HOUR_MS if state == "delayed" else 0)
     if state == "unacked":
         queue.unsafe_pop_all_shards(1)
-    for _ in range(4):  # whichever shard is next
+    for _ in range(4):  # with each shard as the next one
         assert not queue.ensure(Message("x", "again"))
     assert queue.remove("x")
     assert queue.ensure(Message("x", "again"))
     assert [m.payload for m in queue.unsafe_pop_all_shards(9)] == ["again"]
 
 
-def test_clear_removes_everything_and_the_queue_goes_on(make: Make) -> None:
+def test_clear_empties_the_queue_and_keeps_it(make: Make) -> None:
     queue = make(shards=["a", "b"])
     push(queue, "1", "2", "3")
     push(queue, "4", "5", timeout=HOUR_MS)
@@ -425,15 +404,12 @@ def test_clear_removes_everything_and_the_queue_goes_on(make: Make) -> None:
     assert queue.size() == 1
 
 
-def test_sizes_count_what_waits_and_what_is_unacked(make: Make) -> None:
+def test_sizes_count_waiting_and_unacked_messages(make: Make) -> None:
     queue = make(shards=["a", "b"])
     push(queue, "1", "2", "3")
     push(queue, "4", timeout=HOUR_MS)
     queue.pop(1)
-    assert queue.shard_sizes() == {
-        "a": {"size": 1, "uacked": 1},
-        "b": {"size": 2, "uacked": 0},
-    }
+    assert queue.shard_sizes() == {"a": {"size": 1, "uacked": 1}, "b": {"size": 2, "uacked": 0}}
     assert queue.size() == 3
 
 
@@ -458,7 +434,7 @@ def test_a_message_is_found_by_its_payload(make: Make) -> None:
         queue.contains_predicate("text")  # type: ignore[arg-type]
 
 
-def test_a_predicate_reads_no_more_than_it_may(queue: DynoQueue) -> None:
+def test_a_predicate_has_limits_of_messages_and_time(queue: DynoQueue) -> None:
     push(queue, *(f"{n:02}" for n in range(20)))
     seen: list[str] = []
     assert not queue.contains_predicate(lambda text: seen.append(text), limit=5)
@@ -470,7 +446,7 @@ def test_a_predicate_reads_no_more_than_it_may(queue: DynoQueue) -> None:
             queue.contains_predicate(lambda text: True, **bad)  # type: ignore[arg-type]
 
 
-def test_of_what_matches_and_is_due_the_first_is_popped(make: Make) -> None:
+def test_pop_with_predicate_takes_the_first_due_match(make: Make) -> None:
     queue, there = make(strategy="local"), make(zone="b", strategy="local")
     push(queue, "x1")
     push(there, "x2")
@@ -492,14 +468,14 @@ def test_of_what_matches_and_is_due_the_first_is_popped(make: Make) -> None:
 # -- the rest -------------------------------------------------------------------------------------
 
 
-def test_a_name_leads_to_one_object(spool: Spool) -> None:
+def test_a_name_has_one_queue_object(spool: Spool) -> None:
     with DynoQueues(spool, zone="a", unack_time=1234) as queues:
         tasks = queues.get("tasks")
         assert tasks is queues.get("tasks")
         assert (tasks.get_name(), tasks.get_unack_time()) == ("tasks", 1234)
         queues.get("more")
         assert [queue.get_name() for queue in queues.queues()] == ["tasks", "more"]
-    push(tasks, "a")  # a closed queue goes on working
+    push(tasks, "a")  # a closed queue still works
     assert ids(tasks.pop(1)) == ["a"]
 
 

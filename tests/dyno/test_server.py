@@ -1,11 +1,11 @@
-"""The same on a server, through a client: each method once, with its edge cases."""
+"""The interface of dyno-queues on a server: each method once, with edge cases."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -17,10 +17,11 @@ from fsmq.dyno import DynoQueue, DynoQueues, Message
 from fsmq.dyno.server import Server
 from fsmq.spool.indexed import Indexed
 from fsmq.spool.layout.uuids import uuid7
-from tests.harness.suite import Suite
+from tests.dyno.conftest import Make
+from tests.dyno.helpers import HOUR_MS, ids, push
+from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ask
 
-HOUR_MS = 3_600_000
 WAIT_MS = 20_000
 
 
@@ -36,30 +37,14 @@ def name() -> str:
 
 
 @pytest.fixture
-def make(client: Client, name: str) -> Callable[..., DynoQueue]:
+def make(client: Client, name: str) -> Make:
     def make(**options: Any) -> DynoQueue:
         return DynoQueues(client, **{"zone": "a", **options}).get(name)
 
     return make
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what comes within a moment: the mover, or counts, which may be 0.2 s old."""
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def ids(messages: list[Message]) -> list[str]:
-    return [message.id for message in messages]
-
-
-def push(queue: DynoQueue, *given: str, **more: int) -> None:
-    assert queue.push([Message(one, f"payload of {one}", **more) for one in given]) == [*given]
-
-
-def test_messages_are_pushed_popped_and_acknowledged(make: Callable[..., DynoQueue]) -> None:
+def test_messages_are_pushed_popped_and_acknowledged(make: Make) -> None:
     queue = make()
     push(queue, "über/☃", "b")
     push(queue, "later", timeout=HOUR_MS, priority=5)
@@ -69,7 +54,7 @@ def test_messages_are_pushed_popped_and_acknowledged(make: Callable[..., DynoQue
     assert [m.payload for m in popped] == ["payload of über/☃", "payload of b", None, ""]
     assert all((m.shard, m.deliveries) == ("a", 1) for m in popped)
     assert queue.pop(1) == []
-    until(lambda: queue.shard_sizes() == {"a": {"size": 1, "uacked": 4}})
+    eventually(lambda: queue.shard_sizes() == {"a": {"size": 1, "uacked": 4}})
     assert queue.ack("b")
     assert not any(queue.ack(one) for one in ("b", "later", "none"))
     queue.ack_all(popped)
@@ -78,7 +63,7 @@ def test_messages_are_pushed_popped_and_acknowledged(make: Callable[..., DynoQue
     assert not queue.remove("later")
 
 
-def test_a_push_of_an_id_that_stands_replaces_it(make: Callable[..., DynoQueue]) -> None:
+def test_a_push_of_an_existing_id_replaces_the_message(make: Make) -> None:
     queue = make()
     push(queue, "x")
     queue.push([Message("x", "new")])
@@ -88,7 +73,7 @@ def test_a_push_of_an_id_that_stands_replaces_it(make: Callable[..., DynoQueue])
     assert (found.payload, found.shard, found.deliveries) == ("new", "a", 1)
 
 
-def test_what_arrives_during_the_wait_is_seen(make: Callable[..., DynoQueue]) -> None:
+def test_pop_waits_for_a_message(make: Make) -> None:
     queue, producer = make(), make()
     timer = threading.Timer(0.1, lambda: push(producer, "x"))
     timer.start()
@@ -99,8 +84,8 @@ def test_what_arrives_during_the_wait_is_seen(make: Callable[..., DynoQueue]) ->
 
 
 @pytest.mark.parametrize("cross", ["never", "orphans"])
-def test_a_pop_that_waits_leaves_the_wait_to_the_server(
-    make: Callable[..., DynoQueue], monkeypatch: pytest.MonkeyPatch, cross: Any
+def test_the_server_waits_for_a_pop(
+    make: Make, monkeypatch: pytest.MonkeyPatch, cross: Any
 ) -> None:
     queue = make()
     asked: list[float] = []
@@ -116,7 +101,7 @@ def test_a_pop_that_waits_leaves_the_wait_to_the_server(
     assert len(asked) <= 6
 
 
-def test_timeouts_are_set_by_id(make: Callable[..., DynoQueue]) -> None:
+def test_timeouts_are_set_by_id(make: Make) -> None:
     queue = make()
     push(queue, "a", "b")
     assert queue.set_timeout("b", HOUR_MS)
@@ -135,16 +120,16 @@ def test_timeouts_are_set_by_id(make: Callable[..., DynoQueue]) -> None:
     assert queue.pop_with_msg_id("c") is None
 
 
-def test_ensure_looks_into_all_shards(make: Callable[..., DynoQueue]) -> None:
+def test_ensure_looks_into_all_shards(make: Make) -> None:
     queue = make(shards=["a", "b"])
     assert queue.ensure(Message("x", "1"))
     assert not any(queue.ensure(Message("x", "2")) for _ in range(3))
-    until(lambda: queue.size() == 1)
+    eventually(lambda: queue.size() == 1)
     assert queue.remove("x")
     assert queue.ensure(Message("x", "3"))
 
 
-def test_payloads_are_looked_through(make: Callable[..., DynoQueue]) -> None:
+def test_predicates_search_payloads(make: Make) -> None:
     queue = make()
     push(queue, "x1", "x2")
     push(queue, "x3", timeout=HOUR_MS)
@@ -158,37 +143,35 @@ def test_payloads_are_looked_through(make: Callable[..., DynoQueue]) -> None:
     assert queue.pop_msg_with_predicate(re.compile("of x")) is None
 
 
-def test_peeks_and_the_end_of_a_queue(make: Callable[..., DynoQueue]) -> None:
+def test_peek_and_clear(make: Make) -> None:
     queue = make()
     push(queue, "a", "b", "c")
     assert ids(queue.pop(1, WAIT_MS)) == ["a"]
-    until(lambda: len(queue.peek(-1)) == 2)
+    eventually(lambda: len(queue.peek(-1)) == 2)
     assert ids(queue.peek(1)) == ["b"]
     assert ids(queue.unsafe_peek_all_shards(9)) == ["b", "c"]
     queue.clear()
     assert queue.get("a") is None
-    until(lambda: queue.size() == 0)
+    eventually(lambda: queue.size() == 0)
 
 
-def test_shards_are_evened_out_and_retired(
-    make: Callable[..., DynoQueue], client: Client, name: str
-) -> None:
+def test_shards_are_rebalanced_and_retired(make: Make, client: Client, name: str) -> None:
     shards = make(shards=["a", "b"], strategy="local")
     push(shards, *"123456")
     push(shards, "later", timeout=HOUR_MS)
-    until(lambda: shards.size() == 7)
+    eventually(lambda: shards.size() == 7)
     assert sum(shards.rebalance().values()) == 3
-    until(lambda: sorted(n["size"] for n in shards.shard_sizes().values()) == [3, 4])
+    eventually(lambda: sorted(n["size"] for n in shards.shard_sizes().values()) == [3, 4])
     assert {one: shards.get(one) is not None for one in "123456"} == dict.fromkeys("123456", True)
     shards.retire("b")
     assert not client.has_queue(f"{name}@b")
     assert sorted(ids(make().get_all_messages())) == [*"123456", "later"]
 
 
-def test_a_dead_zone_is_read_and_a_live_one_is_not(make: Callable[..., DynoQueue]) -> None:
+def test_a_dead_zone_is_read_and_a_live_one_is_not(make: Make) -> None:
     there = make(zone="b", strategy="local")
     push(there, "1", "2")
-    assert ids(there.pop(1, WAIT_MS)) == ["1"]  # it is alive from now on
+    assert ids(there.pop(1, WAIT_MS)) == ["1"]  # a pop is a heartbeat
     assert make().pop(1) == []
     dead = make(zone="c", strategy="local")
     push(dead, "3")
@@ -196,13 +179,11 @@ def test_a_dead_zone_is_read_and_a_live_one_is_not(make: Callable[..., DynoQueue
     assert ids(make(cross="empty").pop(1, WAIT_MS)) == ["2"]
 
 
-async def test_the_shards_of_a_queue_are_shown(
-    client: Client, name: str, make: Callable[..., DynoQueue], suite: Suite
-) -> None:
+async def test_the_shards_of_a_queue_are_shown(name: str, make: Make, suite: Suite) -> None:
     shards = make(shards=["a", "b"])
     push(shards, "1", "2", "3")
     async with aiohttp.ClientSession(suite.url) as session:
-        until(lambda: shards.size() == 3)
+        eventually(lambda: shards.size() == 3)
         answer = await ask(session, "GET", f"/{name}?shards=true")
         assert answer.status == 200
         assert sum(answer.json["messages"].values()) == 3 + answer.json["messages"]["unfinished"]
@@ -225,7 +206,7 @@ def test_a_client_has_the_methods_of_the_library(client: Client, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "problem"),
     [
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
@@ -241,8 +222,8 @@ def test_a_client_has_the_methods_of_the_library(client: Client, name: str) -> N
         (b'{"do": "ack", "ids": ["a"], "names": {"a": "../x"}}', "cannot be an id"),
     ],
 )
-async def test_what_a_request_by_id_may_not_be(
-    suite: Suite, client: Client, name: str, body: bytes, told: str
+async def test_malformed_requests_by_id_are_refused(
+    suite: Suite, client: Client, name: str, body: bytes, problem: str
 ) -> None:
     client.create_queue(name, index=True)
     async with (
@@ -250,4 +231,4 @@ async def test_what_a_request_by_id_may_not_be(
         session.post(f"/{name}/by-id", data=body) as answer,
     ):
         assert answer.status == 400
-        assert told in (await answer.json(content_type=None))["detail"]
+        assert problem in (await answer.json(content_type=None))["detail"]

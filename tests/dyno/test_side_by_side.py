@@ -1,4 +1,4 @@
-"""Pushes of the same ids to several shards at once: nobody waits for an id while he has another."""
+"""Concurrent pushes of the same ids to several shards: no push waits while it holds an id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE, TWO = NewMessage(b"1", id="one"), NewMessage(b"2", id="two")
 A, B = "tasks@a", "tasks@b"
 
 
-def test_a_push_that_waits_keeps_no_id_from_others(tmp_path: Path) -> None:
+def test_a_waiting_push_locks_no_ids(tmp_path: Path) -> None:
     with Spool(tmp_path, sync="none") as spool, Spool(tmp_path, sync="none") as other:
         for queue in (A, B):
             spool.create_queue(queue, index=True)
@@ -24,7 +24,7 @@ def test_a_push_that_waits_keeps_no_id_from_others(tmp_path: Path) -> None:
         pushing = threading.Thread(target=Folder(spool).upsert, args=[{A: [ONE], B: [TWO]}])
         pushing.start()
         longest = 0.0
-        for _ in range(20):  # at some of them the push has tried for its ids
+        for _ in range(20):  # meanwhile the push retries
             began = time.monotonic()
             other.indexed(A).upsert([ONE])
             longest = max(longest, time.monotonic() - began)
@@ -35,7 +35,7 @@ def test_a_push_that_waits_keeps_no_id_from_others(tmp_path: Path) -> None:
         assert spool.counts(B).total == 1
 
 
-def test_pushes_in_other_orders_wait_for_each_other_and_no_longer(tmp_path: Path) -> None:
+def test_pushes_with_opposite_orders_do_not_deadlock(tmp_path: Path) -> None:
     refused: list[BaseException] = []
     orders = ({A: [ONE], B: [TWO]}, {B: [TWO], A: [ONE]})
 

@@ -1,4 +1,4 @@
-"""Shards and zones: where messages go, who reads them, and what becomes of those of a dead zone."""
+"""Shards and zones: where messages are pushed, which zone reads them, and rebalancing."""
 
 from __future__ import annotations
 
@@ -18,23 +18,16 @@ from fsmq.spool.layout.names import split_shard
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.records import peers
 from tests.dyno.conftest import Make
+from tests.dyno.helpers import ids, push
 from tests.spool.helpers import Clock
-
-
-def ids(messages: list[Message]) -> list[str]:
-    return [message.id for message in messages]
-
-
-def push(queue: DynoQueue, *given: str) -> None:
-    queue.push([Message(one, one) for one in given])
 
 
 def sizes(queue: DynoQueue) -> dict[str, int]:
     return {shard: found["size"] for shard, found in queue.shard_sizes().items()}
 
 
-def let_die(spool: Spool, zone: str) -> None:
-    """As if the last heartbeat of a zone were older than one that lives."""
+def make_dead(spool: Spool, zone: str) -> None:
+    """Make the last heartbeat of a zone too old."""
     old = time.time() - peers.DEAD_AFTER_S - 1
     beaten = spool.tree.root / "peers" / f".zone@{zone}"
     beaten.touch()
@@ -52,12 +45,12 @@ def test_a_shard_is_a_queue_of_the_spool(spool: Spool) -> None:
 
 
 @pytest.mark.parametrize("zone", ["", "a@b", "a:b", "a b", "x" * 41])
-def test_a_zone_that_no_shard_can_have(spool: Spool, zone: str) -> None:
+def test_invalid_zones_are_refused(spool: Spool, zone: str) -> None:
     with pytest.raises(InvalidValue, match="1 to 40"):
         DynoQueues(spool, zone=zone)
 
 
-def test_the_zone_of_a_host_is_its_name(spool: Spool) -> None:
+def test_the_default_zone_is_the_name_of_the_host(spool: Spool) -> None:
     assert DynoQueues(Folder(spool, "web-1")).zone == "web-1"
     long = "x" * 60
     assert shard_of(long) != shard_of(long + "y")
@@ -65,35 +58,35 @@ def test_the_zone_of_a_host_is_its_name(spool: Spool) -> None:
     assert DynoQueues(spool).zone == shard_of(peers.host_name())
 
 
-def test_a_round_goes_over_the_shards_and_is_shared_by_all_queues(spool: Spool) -> None:
+def test_round_robin_is_shared_by_all_queues(spool: Spool) -> None:
     queues = DynoQueues(spool, zone="a", shards=["a", "b", "c"])
     queue = queues.get("tasks")
     push(queue, "first")
     assert sizes(queue) == {"a": 0, "b": 1, "c": 0}  # as dyno's does
     push(queue, *"123456")
     assert sizes(queue) == {"a": 2, "b": 3, "c": 2}
-    for number in range(4):  # two queues in lockstep
+    for number in range(4):  # alternating between two queues
         push(queues.get("one"), f"{number}")
         push(queues.get("two"), f"{number}")
     assert sum(sizes(queues.get("one")).values()) == 4
 
 
-def test_a_round_leaves_dead_zones_out(make: Make, spool: Spool) -> None:
+def test_round_robin_skips_dead_zones(make: Make, spool: Spool) -> None:
     there = make(zone="b", strategy="local")
     push(there, "x")
     there.pop(0)
     there.process_unacks()
-    assert make()._shards.live() == ["a"]  # nobody has popped there
+    assert make()._shards.live() == ["a"]  # no pop was there yet
     there.pop(1)
     there.nack("x")
     assert make()._shards.live() == ["a", "b"]
-    let_die(spool, "b")
+    make_dead(spool, "b")
     queue = make()
     push(queue, *"1234")
     assert sizes(queue) == {"a": 4, "b": 1}
 
 
-def test_messages_go_to_the_local_shard_to_the_least_full_or_where_their_id_belongs(
+def test_strategies_local_least_full_and_by_hash(
     make: Make,
 ) -> None:
     shards = ["a", "b", "c"]
@@ -110,7 +103,7 @@ def test_messages_go_to_the_local_shard_to_the_least_full_or_where_their_id_belo
     assert sum(sizes(by_hash).values()) == 5 + 7 + 20  # each id stayed in one shard
 
 
-def test_any_function_may_choose_the_shard(make: Make) -> None:
+def test_a_function_can_choose_the_shard(make: Make) -> None:
     queue = make(shards=["a", "b"], strategy=lambda shards, message: message.id[0])
     push(queue, "a1", "b1", "b2")
     assert sizes(queue) == {"a": 1, "b": 2}
@@ -121,9 +114,9 @@ def test_any_function_may_choose_the_shard(make: Make) -> None:
     assert sizes(make(strategy=RoundRobin(), shards=["a", "b"])) == {"a": 1, "b": 2}
 
 
-def test_never_leaves_the_other_shards_alone(make: Make, spool: Spool) -> None:
+def test_cross_never_reads_only_the_local_shard(make: Make, spool: Spool) -> None:
     push(make(zone="b", strategy="local"), "x")
-    let_die(spool, "b")
+    make_dead(spool, "b")
     queue = make()
     assert queue.pop(9, cross="never") == queue.peek(9, cross="never") == []
     assert sizes(queue) == {"a": 0, "b": 1}
@@ -131,7 +124,7 @@ def test_never_leaves_the_other_shards_alone(make: Make, spool: Spool) -> None:
         queue.pop(9, cross="sometimes")  # type: ignore[arg-type]
 
 
-def test_empty_reads_the_others_when_the_local_shard_has_none(make: Make) -> None:
+def test_cross_empty_reads_others_when_the_local_shard_is_empty(make: Make) -> None:
     push(make(zone="b", strategy="local"), "x")
     queue = make(cross="empty", strategy="local")
     push(queue, "mine")
@@ -140,44 +133,44 @@ def test_empty_reads_the_others_when_the_local_shard_has_none(make: Make) -> Non
     assert queue.ack("x")
 
 
-def test_a_live_zone_is_left_alone_and_a_dead_one_is_read(make: Make, spool: Spool) -> None:
+def test_orphans_of_a_dead_zone_are_read(make: Make, spool: Spool) -> None:
     there = make(zone="b", strategy="local")
     push(there, "ready", "unacked")
     there.pop_with_msg_id("unacked")
     there.nack("unacked")
-    there.pop(1)  # it is alive while somebody pops
+    there.pop(1)  # a pop is a heartbeat
     there.nack("ready")
     assert make().pop(9) == []
     there.pop_with_msg_id("unacked")
-    let_die(spool, "b")
+    make_dead(spool, "b")
     queue = make(strategy="local")
     push(queue, "mine")
     assert ids(queue.pop(9)) == ["mine", "ready"]
     assert queue.ack("ready")
 
 
-def test_what_a_dead_zone_had_popped_comes_back_and_is_read(
+def test_unacked_messages_of_a_dead_zone_are_redelivered(
     make: Make, spool: Spool, clock: Clock
 ) -> None:
     there = make(zone="b", strategy="local")
     push(there, "x")
     there.pop(1)
-    let_die(spool, "b")
+    make_dead(spool, "b")
     assert make().pop(1) == []
     clock.advance(61)
     assert [(m.id, m.shard, m.deliveries) for m in make().pop(1)] == [("x", "b", 2)]
 
 
-def test_a_zone_that_returns_has_its_shard_again(make: Make, spool: Spool) -> None:
+def test_a_zone_that_returns_gets_its_shard_back(make: Make, spool: Spool) -> None:
     push(make(zone="b", strategy="local"), "1", "2")
-    let_die(spool, "b")
+    make_dead(spool, "b")
     assert ids(make().pop(1)) == ["1"]
     assert ids(make(zone="b").pop(1)) == ["2"]
     push(make(zone="b", strategy="local"), "3")
     assert make().pop(1) == []
 
 
-def test_one_live_zone_lists_an_orphaned_shard_and_others_only_when_they_have_none(
+def test_each_orphaned_shard_is_assigned_to_one_live_zone(
     spool: Spool,
 ) -> None:
     zones = ["a", "b", "c"]
@@ -198,20 +191,20 @@ def test_one_live_zone_lists_an_orphaned_shard_and_others_only_when_they_have_no
 
 def test_a_node_of_mq_is_a_live_zone(make: Make, spool: Spool) -> None:
     push(make(zone="web-1", strategy="local"), "x")
-    let_die(spool, "web-1")
+    make_dead(spool, "web-1")
     peers.beat(spool.tree, "web-1")
     assert make().pop(9) == []
     peers.leave(spool.tree, "web-1")
     assert ids(make().pop(9)) == ["x"]
 
 
-def test_zones_are_no_hosts_that_share_ids(make: Make, spool: Spool) -> None:
+def test_zones_are_not_listed_as_hosts(make: Make, spool: Spool) -> None:
     make().pop(1)
     peers.beat(spool.tree, "web-1")
     assert peers.alive(spool.tree, "web-1") == ["web-1"]
 
 
-def test_a_pop_lists_no_other_shard_when_the_local_one_has_enough(
+def test_a_pop_lists_only_the_local_shard_when_it_has_enough(
     make: Make, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards = [f"z{number}" for number in range(8)]
@@ -247,13 +240,13 @@ def test_a_pop_lists_no_other_shard_when_the_local_one_has_enough(
         ({"a": 0, "b": 0}, ["a", "b"], []),
     ],
 )
-def test_no_message_moves_twice(
+def test_a_rebalance_plan_moves_no_message_twice(
     before: dict[str, int], targets: list[str], moves: list[tuple[str, str, int]]
 ) -> None:
     assert plan(before, targets) == moves
 
 
-def test_messages_are_spread_evenly_with_ids_and_timers(make: Make, clock: Clock) -> None:
+def test_a_rebalance_keeps_ids_and_timers(make: Make, clock: Clock) -> None:
     shards = ["a", "b", "c"]
     queue = make(shards=shards, strategy="local")
     push(queue, *(f"{n}" for n in range(8)))
@@ -292,18 +285,18 @@ def test_a_zone_is_retired(make: Make, spool: Spool) -> None:
         queue.retire("a")
 
 
-def test_a_rebalance_that_was_killed_is_done_by_the_next(tmp_path: Path) -> None:
+def test_a_killed_rebalance_is_finished_by_the_next(tmp_path: Path) -> None:
     with Spool(tmp_path / "killed", sync="none") as spool:
         queue = DynoQueues(spool, zone="a", shards=["a", "b"], strategy="local").get("tasks")
         push(queue, *(f"{n}" for n in range(10)))
         spool.begin_move("tasks@a", "tasks@b", in_flight=False, delayed=True, count=5)
-    with Spool(tmp_path / "killed", sync="none") as spool:  # it died before it began
+    with Spool(tmp_path / "killed", sync="none") as spool:  # the move was not begun
         queue = DynoQueues(spool, zone="a", shards=["a", "b"]).get("tasks")
         queue.rebalance()
         assert sizes(queue) == {"a": 5, "b": 5}
 
 
-def test_two_hosts_that_rebalance_at_once_do_not_move_too_much(tmp_path: Path) -> None:
+def test_concurrent_rebalances_do_not_move_too_much(tmp_path: Path) -> None:
     root = tmp_path / "twice"
     with Spool(root, sync="none") as one, Spool(root, sync="none") as other:
         queues = [
@@ -319,7 +312,7 @@ def test_two_hosts_that_rebalance_at_once_do_not_move_too_much(tmp_path: Path) -
         assert sizes(queues[0]) == {"a": 200, "b": 200}
 
 
-def test_a_message_that_is_delivered_meanwhile_is_listed_once(tmp_path: Path) -> None:
+def test_a_message_delivered_during_a_listing_is_listed_once(tmp_path: Path) -> None:
     with Spool(tmp_path / "once", sync="none") as spool:
         queue = DynoQueues(spool, zone="a", shards=["a"]).get("tasks")
         push(queue, "1", "2")
@@ -330,7 +323,7 @@ def test_a_message_that_is_delivered_meanwhile_is_listed_once(tmp_path: Path) ->
         assert sorted(listed) == ["1", "2"]
 
 
-def test_a_late_acknowledgement_leaves_a_newer_push_alone(tmp_path: Path) -> None:
+def test_a_late_ack_does_not_remove_a_newer_push(tmp_path: Path) -> None:
     root = tmp_path / "late"
     with Spool(root, sync="none") as one, Spool(root, sync="none") as other:
         mine, theirs = (
