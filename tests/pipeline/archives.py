@@ -1,4 +1,4 @@
-"""Archives as tests look at them."""
+"""Archives as other readers see them."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pyarrow.dataset as ds
 
 
 def archived(folder: Path) -> list[dict[str, Any]]:
-    """What any reader of Parquet finds in an archive."""
+    """The rows of an archive, read by Arrow."""
     return list(ds.dataset(folder, partitioning="hive").to_table().to_pylist())

@@ -1,10 +1,10 @@
-"""A driver with both ends: a stream writes rows into a queue, another takes them into a sink.
+"""A driver with two streams: one writes rows into a queue, the other takes them into a sink.
 
     python -m tests.pipeline.chain FOLDER --place PLACE            until it is killed
-    python -m tests.pipeline.chain FOLDER --place PLACE --drain    all there is, then tells the sink
+    python -m tests.pipeline.chain FOLDER --place PLACE --drain    all rows; prints the sink
 
-FOLDER has files of rows, ``in``. PLACE has the spool, both checkpoints and the sink. What the sink
-has is printed as a list of bodies.
+FOLDER/in has files of rows. PLACE has the spool, both checkpoints and the sink. The sink is printed
+as a list of bodies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WRITES, TAKES = "writes", "takes"  # the checkpoints
 
 
 def feed(folder: Path, number: int) -> int:
-    """Let the file of this number come in, the first has 0; how many rows there are with it."""
+    """Add the file of this number, from 0; the number of rows so far."""
     first = number * _LINES
     draft = folder / f".{number}"
     draft.write_text("".join(f"row {first + n}\n" for n in range(_LINES)))
@@ -44,7 +44,7 @@ def feed(folder: Path, number: int) -> int:
 
 @contextmanager
 def producing(folder: Path, pause: float, files: int = 1_000_000) -> Iterator[list[int]]:
-    """A file of rows comes in at each pause; how many rows there are, in a list of one."""
+    """Add a file of rows after each pause; the number of rows, in a list of one."""
     over, rows = threading.Event(), [0]
 
     def produce() -> None:
@@ -63,12 +63,12 @@ def producing(folder: Path, pause: float, files: int = 1_000_000) -> Iterator[li
 
 
 def running(folder: Path, place: Path, *more: str) -> Program:
-    """The driver as a process of its own."""
+    """The driver as a process."""
     return Program(folder, _MODULE, folder, "--place", place, *more)
 
 
 def drained(folder: Path, place: Path, *more: str) -> Counter[str]:
-    """Let what is left come to the sink; what is in it then."""
+    """Take the remaining rows into the sink; its bodies."""
     with running(folder, place, "--drain", *more) as last:
         return Counter(json.loads(last.output().splitlines()[-1]))
 
@@ -79,7 +79,7 @@ def drained(folder: Path, place: Path, *more: str) -> Counter[str]:
 @click.option("--master", default="local[2,4]", show_default=True)
 @click.option("--drain", is_flag=True)
 def main(folder: Path, place: Path, master: str, drain: bool) -> None:
-    # Of a cluster whose executors die again and again.
+    # Executors of the cluster are killed again and again.
     spark = session("chain", master=master, settings={"spark.deploy.maxExecutorRetries": "-1"})
     trigger = {"availableNow": True} if drain else {"processingTime": "0 seconds"}
 
@@ -98,7 +98,7 @@ def main(folder: Path, place: Path, master: str, drain: bool) -> None:
     if drain:
         with Spool(spool["root"], delivers=False) as opened:
             eventually(lambda: not opened.counts(QUEUE).new, PATIENCE_S)
-            # What nobody holds any more comes back when its timer ends, unless its batch is open.
+            # Abandoned claims end by their timers, except those of an open batch.
             eventually(lambda: _is_ours(opened), PATIENCE_S)
     taking = spark.readStream.format("fsmq").options(**spool, consumer=CONSUMER)
     taking = taking.options(maxMessagesPerBatch=5000 if drain else 500, visibilityTimeout=10)
@@ -116,7 +116,7 @@ def main(folder: Path, place: Path, master: str, drain: bool) -> None:
 
 
 def _is_ours(spool: Spool) -> bool:
-    """Whether all that is in flight belongs to open batches of the consumer."""
+    """Whether all messages in flight belong to open batches of the consumer."""
     from fsmq.spool.consumers.batches import overview
 
     seen = overview(spool.context).get(CONSUMER)

@@ -1,32 +1,19 @@
-"""Tables against what was counted: each figure of each queue, exactly; waits as far as is known."""
+"""Compare tables with counts: figures of each queue exactly, waits within bounds."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Tables
 from tests.soak.day import Tally
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-STEPS = (
-    "accepted",
-    "claimed",
-    "released",
-    "renewed",
-    "redelivered",
-    "removed",
-    "buried",
-    "expired",
-    "purged",
-    "arrived",
-)
 OUTCOMES = ("removed", "buried", "expired", "purged")
+STEPS = ("accepted", "claimed", "released", "renewed", "redelivered", *OUTCOMES, "arrived")
 # The journal has whole milliseconds.
 _ROUNDED_S = 0.002
 
@@ -38,9 +25,9 @@ def make(spark: SparkSession, root: Path, folder: Path) -> dict[str, DataFrame]:
 
 
 def compare(tables: dict[str, DataFrame], tally: Tally, factor: float) -> None:
-    """Raise AssertionError where a table says anything else than was counted.
+    """Raise AssertionError if a table differs from the counts.
 
-    factor: by what the journal's times were stretched.
+    factor: by which the times of the journal were stretched.
     """
     by_minute = {
         row["queue"]: row.asDict()
@@ -73,12 +60,12 @@ def compare(tables: dict[str, DataFrame], tally: Tally, factor: float) -> None:
         span = tally.waits(row["queue"])
         if span is None:
             continue
-        (least, most), told = span, row["wait"] / factor
-        # A wait begins with the delivery, which a busy machine does some time after the answer.
+        (least, most), average = span, row["wait"] / factor
+        # A wait begins with the delivery, which can be some time after the answer.
         least -= (row["delivery"] or 0.0) / factor
-        if not least - _ROUNDED_S <= told <= most + _ROUNDED_S:
+        if not least - _ROUNDED_S <= average <= most + _ROUNDED_S:
             raise AssertionError(
-                f"waits in {row['queue']}: {told:.3f} s, measured {least:.3f} to {most:.3f} s"
+                f"waits in {row['queue']}: {average:.3f} s, measured {least:.3f} to {most:.3f} s"
             )
 
 
@@ -86,5 +73,5 @@ def _same(table: str, found: dict[str, Any], counted: dict[str, Any]) -> None:
     for queue in sorted(found.keys() | counted.keys()):
         if found.get(queue) != counted.get(queue):
             raise AssertionError(
-                f"{table}: {queue} is told as {found.get(queue)}, and was {counted.get(queue)}"
+                f"{table}: {queue} has {found.get(queue)}, but counted were {counted.get(queue)}"
             )

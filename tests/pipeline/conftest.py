@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
 
 from fsmq.pipeline.java import NoJava, find_java
+from fsmq.spool import Spool
 from tests.pipeline.files import without_processes
 from tests.pipeline.processes import CONF, spark_home
 from tests.pipeline.streams import Streams
@@ -18,7 +20,7 @@ from tests.pipeline.streams import Streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A Java that lives for a minute spends a third of its time on compiling well what runs rarely.
+# A short-lived Java would spend a third of its time on optimizing code that runs rarely.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_options, _SHORT_LIVED)
@@ -35,7 +37,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores, as a user would make it; it outlives the jobs that stop it."""
+    """A session on two cores; jobs that stop it have no effect."""
     from fsmq.pipeline import register, session
 
     os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
@@ -56,10 +58,24 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     streams.close()
 
 
-def _keep_names(spark: SparkSession) -> None:
-    """Spare PySpark asking for two names of its own, thousands of times.
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    with Spool(tmp_path / "mq", sync="none") as opened:
+        yield opened
 
-    For each time Java looks through all of Spark's archives for classes of the same names.
+
+@pytest.fixture
+def jobs_root(tmp_path: Path) -> Path:
+    """The folder of a spool with the queue ``jobs``."""
+    with Spool(tmp_path / "mq", sync="none") as spool:
+        spool.create_queue("jobs")
+    return tmp_path / "mq"
+
+
+def _keep_names(spark: SparkSession) -> None:
+    """Keep two names that PySpark looks up thousands of times.
+
+    For each lookup Java searches all archives of Spark for classes of that name.
     """
     jvm: Any = spark.sparkContext._jvm
     for name in ("functions", "PythonUtils"):

@@ -1,4 +1,4 @@
-"""A driver to be killed: a stream from a queue into a Parquet file sink, in a process of its own.
+"""A driver that tests kill: a stream from a queue into a Parquet sink, in its own process.
 
     python -m tests.pipeline.driver FOLDER    until it is killed
 
@@ -22,7 +22,7 @@ PER_BATCH, PER_DRAIN = 200, 5000
 
 
 def start(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> StreamingQuery:
-    """The stream, with so many messages at most in a batch."""
+    """The stream, with at most ``messages`` in a batch."""
     stream = (
         spark.readStream.format("fsmq")
         .options(root=str(folder / "mq"), queue=QUEUE, consumer=CONSUMER)
@@ -39,7 +39,7 @@ def start(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> S
 
 
 def drained(spark: SparkSession, folder: Path) -> Iterator[tuple[str, str]]:
-    """Take what is ready; then the id and body of all that the sink has."""
+    """Take all ready messages; the id and body of each message in the sink."""
     start(spark, folder, PER_DRAIN, availableNow=True).awaitTermination()
     for row in spark.read.parquet(str(folder / "out")).select("id", "body").toLocalIterator():
         yield row.id, bytes(row.body).decode()

@@ -1,8 +1,8 @@
-"""Local files for the Spark of tests, without a process for each of them.
+"""Local files for Spark without a process for each of them.
 
-Hadoop sets a file's mode with the program ``chmod``, and looks for links with ``readlink``, where
-its native library is missing, and PySpark comes without that. A micro-batch starts some thirty of
-them. `without_processes` gives a session's JVM classes that do the same through Java.
+Without its native library, which PySpark lacks, Hadoop runs ``chmod`` for modes and ``readlink``
+for links: about thirty processes in each micro-batch. `without_processes` gives the JVM of a
+session classes that do the same in Java.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Hadoop has two interfaces to a filesystem, and Spark's checkpoints use the second.
-_CLASSES = {
-    "fs.file.impl": "Local",
-    "fs.AbstractFileSystem.file.impl": "Context",
-}
+_CLASSES = {"fs.file.impl": "Local", "fs.AbstractFileSystem.file.impl": "Context"}
 _SOURCE = """
 import java.io.File;
 import java.io.IOException;
@@ -88,15 +85,15 @@ class Context extends ChecksumFs {
 
 
 def without_processes(spark: SparkSession) -> None:
-    """Let Spark's JVM make local files with what Java has."""
+    """Let the JVM of Spark use Java for local files."""
     jvm: Any = spark.sparkContext._jvm
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     compiler = getattr(jvm, "org.codehaus.janino.SimpleCompiler")()
     compiler.cook(_SOURCE)
-    # Copies of the settings have this, too.
+    # Copies of the settings keep the class loader.
     settings.setClassLoader(compiler.getClassLoader())
     for name, kind in _CLASSES.items():
         settings.set(name, kind)
     files = getattr(jvm, "org.apache.hadoop.fs.FileSystem")
-    files.getLocal(settings).close()  # tasks are given what stands in its place in the cache
+    files.getLocal(settings).close()  # removes it from the cache of tasks
     assert files.getLocal(settings).getClass().getName() == _CLASSES["fs.file.impl"]

@@ -1,11 +1,10 @@
-"""A driver to be killed that is at four works at once: two streams, an archive and a journal.
+"""A driver that tests kill, with four jobs at once: two streams, an archive and a journal.
 
     python -m tests.pipeline.four_works FOLDER    until it is killed
 
-FOLDER has what `tests.pipeline.driver` has, a spool ``logs`` with a log that a stream copies into
-another, a spool ``archived``, whose queue a command takes into ``archive``, and a spool
-``journaled``, whose journal goes into ``tables``: whoever starts this program makes the first batch
-of those.
+FOLDER has the files of `tests.pipeline.driver`, a spool ``logs`` with a log that a stream copies, a
+spool ``archived`` whose queue a command takes into ``archive``, and a spool ``journaled`` whose
+journal goes into ``tables``. The caller makes the first batch of the tables.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOG, COPIES, COPIER = "numbers", "copies", "copier"
 def main(folder: Path) -> None:
     spark = session("kills", master="local[2]")
     without_processes(spark)
-    # One after the other: each starts a process, for which Spark waits ten seconds at most.
+    # One after the other: Spark waits at most ten seconds for the process of each.
     stream = start(spark, folder, PER_BATCH, processingTime="0 seconds")
     eventually(lambda: _has_done(folder) or not stream.isActive, PATIENCE_S)
     copying = copy_log(spark, folder, PER_COPY, processingTime="0 seconds")
@@ -47,7 +46,7 @@ def main(folder: Path) -> None:
 
 
 def copy_log(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -> StreamingQuery:
-    """The stream from a log into another, with so many messages at most in a batch."""
+    """The stream from one log into another, with at most ``messages`` in a batch."""
     stream = (
         spark.readStream.format("fsmq_log")
         .options(root=str(folder / "logs"), log=LOG, consumer=COPIER, startingOffsets="first")
@@ -65,7 +64,7 @@ def copy_log(spark: SparkSession, folder: Path, messages: int, **trigger: Any) -
 
 
 def _has_done(folder: Path, checkpoint: str = "checkpoint") -> bool:
-    """Whether a stream has committed its first batch; asking Spark would keep it from its work."""
+    """Whether a stream has committed its first batch."""
     return (folder / checkpoint / "commits" / "0").exists()
 
 

@@ -1,4 +1,4 @@
-"""Journals for tests: segments with lines, as a writer of some host leaves them."""
+"""Journals for tests: segments as a writer on some host leaves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _number = itertools.count(1)
 def segment(
     root: Path, lines: Iterable[dict[str, Any]], *, host: str = "a", shown: bool = True
 ) -> Path:
-    """Write a segment that begins with its first line's time; hidden as long as it is not shown."""
+    """Write a segment, named by the time of its first line; hidden unless ``shown``."""
     lines = list(lines)
     name = f"{lines[0]['at']:013}-{host}-1-{next(_number)}.jsonl"
     path = root / "journal" / (name if shown else f".{name}")
@@ -30,14 +30,14 @@ def show(path: Path) -> None:
 
 
 def step(at: float, event: str, queue: str, message_id: str, **more: Any) -> dict[str, Any]:
-    """A line; ``at`` in seconds after a whole hour of some day."""
+    """A line. at: seconds after `BEGIN_MS`, a whole hour."""
     return {"at": BEGIN_MS + round(at * 1000), "event": event, "queue": queue, "id": message_id} | {
         name.rstrip("_"): value for name, value in more.items()
     }
 
 
 def life(at: float, queue: str, message_id: str) -> list[dict[str, Any]]:
-    """A message's plain life: accepted, delivered, claimed, removed, reaped; two seconds in all."""
+    """A simple life of two seconds: accepted, delivered, claimed, removed, reaped."""
     return [
         step(at, "accepted", queue, message_id, size=10),
         step(at + 0.001, "delivered", queue, message_id, size=10),

@@ -1,6 +1,6 @@
-"""Programs that are to be killed: a command with all of its processes.
+"""Programs that tests kill, with all of their processes.
 
-A round of kills is mostly Spark's start, so that it compiles less than it does for long work.
+Most of a round of kills is the start of Spark, which is therefore made faster.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from tests.harness import suite
 from tests.harness.suite import HOME
 
-# A driver may need so long to start, and to drain, on a machine that does other things, too.
+# How long a driver may take to start or to drain on a busy machine.
 PATIENCE_S = 6 * suite.PATIENCE_S
 CONF = HOME / "tests" / "pipeline" / "conf"
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Ours, with what makes Spark start sooner."""
+    """The environment of tests, for a faster start of Spark."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "MQ_"))}
     return {
         **environ,
@@ -33,10 +33,10 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def spark_home(folder: Path) -> Path:
-    """Spark as it is installed, without two of its parts: one is what a cluster's workers write.
+    """A copy of the installed Spark in links, without the folders ``work`` and ``python``.
 
-    In the other, ``python``, PySpark stands once more, in an archive without bytecode. Python
-    processes of Spark find it there first, and each compiles for half a second what it imports.
+    Workers of a cluster write into ``work``. ``python`` has PySpark in an archive without bytecode,
+    which each Python process of Spark would compile for half a second.
     """
     found = find_spec("pyspark")
     assert found is not None
@@ -51,10 +51,10 @@ def spark_home(folder: Path) -> Path:
 
 
 class Program:
-    """A module that runs as a program, with all of its processes, until it ends or is killed.
+    """A module that runs as a program; the context manager kills all of its processes.
 
-    folder: keeps its log, and what a cluster writes. under: a command line that starts it.
-    environ: another environment. Use it in a ``with``: nothing outlives that.
+    folder: for its log and the files of a cluster. under: a command line that starts it.
+    environ: its environment.
     """
 
     def __init__(
@@ -90,21 +90,21 @@ class Program:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Fail with what it has logged if it has ended by itself."""
+        """Fail with the log if the program has ended."""
         assert self.is_running(), self.log()[-4000:]
 
     def output(self, patience: float = PATIENCE_S) -> str:
-        """Wait for its end, which has to be a good one; what it has printed."""
+        """Wait for its end with exit code 0; its output."""
         out, _ = self._process.communicate(timeout=patience)
         assert self._process.returncode == 0, self.log()[-4000:] + out.decode()
         return out.decode()
 
     def log(self) -> str:
-        """What this run has logged."""
+        """The log of this run."""
         return self._log.read_bytes()[self._log_from :].decode(errors="replace")
 
     def kill(self, *, alone: bool = False) -> None:
-        """End all of its processes at once; alone: it and its JVM, and the others find out."""
+        """Kill all of its processes. alone: only the program and its JVM."""
         pid = self._process.pid
         if self.is_running():
             # By descent: Spark's Python processes are in groups of their own.
@@ -112,22 +112,22 @@ class Program:
                 _kill(doomed)
             self._process.wait()
         if not alone:
-            try:  # what it has left behind
+            try:  # remaining processes of its group
                 os.killpg(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
 
     def descendants(self, *words: str) -> list[int]:
-        """Its processes, or those whose command line has one of these words; parents first."""
+        """Its processes, parents first; with words, those with one in their command line."""
         return descendants(self._process.pid, *words)
 
     def kill_one(self, pid: int) -> bool:
-        """End one of its processes; False if it has ended before."""
+        """Kill one of its processes; False if it has ended already."""
         return _kill(pid)
 
 
 def descendants(ancestor: int, *words: str) -> list[int]:
-    """A process with those below it; or those whose command line has one of these words."""
+    """A process and its descendants; with words, those with one in their command line."""
     found, waiting = [], [ancestor]
     for pid in waiting:
         waiting.extend(_children(pid))
@@ -137,7 +137,7 @@ def descendants(ancestor: int, *words: str) -> list[int]:
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """End a process with all below it."""
+    """Kill a process and its descendants."""
     for doomed in descendants(process.pid):
         _kill(doomed)
     process.wait()

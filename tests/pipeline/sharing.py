@@ -1,10 +1,9 @@
-"""Programs that a shell starts and that run in this process: all of them share its Spark.
+"""Programs of a shell that run in this process, so that they share one Spark.
 
-Spark takes seconds to start, and so do its workers; a page of the documentation starts it again and
-again. `Sharing.folder` goes first on the shell's PATH. It has small programs named ``fsmq`` and
-``python3``, which hand over what they were called with, if that is ``fsmq pipeline …`` or
-``python3 -``: words, environment, working folder, and their very stdin, stdout and stderr. Here the
-same code then runs as it would in a process of its own, and the small program ends as it ended.
+Spark and its workers take seconds to start, and pages of the documentation start it often.
+`Sharing.folder` is first on the PATH of the shell. Its small programs ``fsmq`` and ``python3`` pass
+calls of ``fsmq pipeline …`` and ``python3 -`` to this process: words, environment, working folder,
+stdin, stdout and stderr. They end with the exit code of the code that runs here.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ T = TypeVar("T")
 
 
 class Sharing:
-    """Runs what is handed over, in this thread and one at a time, while something else is awaited.
+    """Runs passed calls in this thread, one at a time.
 
-    spark: the session, which outlives each program that stops it.
+    spark: the session, which programs cannot stop.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -49,7 +48,7 @@ class Sharing:
         self._desk.close()
 
     def until(self, awaited: Callable[[], T]) -> T:
-        """What ``awaited`` returns; it runs in a thread, and programs run meanwhile."""
+        """Call ``awaited`` in a thread and run programs until it returns; its result."""
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(awaited)
             waiting.add_done_callback(lambda _: self._desk.call_nothing())
@@ -78,7 +77,7 @@ class Sharing:
 
 
 def _run(program: str, *words: str) -> int:
-    """Run a program to its end, Python's from stdin; its exit code."""
+    """Run a program, for Python from stdin; its exit code."""
     try:
         if program == "fsmq":
             main(list(words), prog_name="fsmq")
@@ -94,7 +93,7 @@ def _run(program: str, *words: str) -> int:
 
 @contextlib.contextmanager
 def _hadoop_in(spark: SparkSession, folder: str) -> Iterator[None]:
-    """Let paths that are not absolute begin in a folder for Spark's JVM, too."""
+    """Make a folder the working folder of Spark's JVM."""
     jvm: Any = spark.sparkContext._jvm
     files = getattr(jvm, "org.apache.hadoop.fs.FileSystem").getLocal(
         spark.sparkContext._jsc.hadoopConfiguration()

@@ -1,4 +1,4 @@
-"""Spools for the tests of the pipeline: every kind of message, and files that are not ours."""
+"""Spools for the tests of the pipeline: every kind of message, and other files."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 import random
 from pathlib import Path
 
-from fsmq.spool import NewMessage, Spool
+from fsmq.spool import Message, NewMessage, Spool, State
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.uuids import uuid7
+from fsmq.spool.views.browse import ids
+from fsmq.spool.views.look import look
 
 QUEUES = ("jobs", "jobs:night", "mail@example.org")
 
 
 def every_kind(root: Path, *, seed: int = 8, amount: int = 20) -> Path:
-    """Three queues with messages in all states, with and without all that a message can have.
+    """Three queues with messages in all states, with and without each optional fact.
 
-    What is claimed stays so for a day, and nothing delivers: two looks see the same.
+    Claims last a day and nothing delivers, so that the spool does not change.
     """
     chance = random.Random(seed)
     with Spool(root, sync="none") as spool:
@@ -35,10 +37,28 @@ def every_kind(root: Path, *, seed: int = 8, amount: int = 20) -> Path:
         gone = spool.queue("gone", create=True)
         gone.put_many([b"1", b"2"])
         spool.deliver()
-    # As a queue of many messages is deleted: its folder goes at once.
+    # The folder of a queue with many messages is deleted as a whole.
     (root / "queues" / "gone").rename(root / "remove" / f"gone:{uuid7()}")
     from_shells(root)
     return root
+
+
+def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
+    """The bodies of ready messages, sorted."""
+    with Spool(root, sync="none") as spool:
+        spool.deliver()
+        return sorted(message.body for message in spool.queue(queue).peek(1000))
+
+
+def messages(spool: Spool, queue: str) -> dict[str, Message]:
+    """The messages of a queue in any state, by id."""
+    found = {}
+    for state in (State.NEW, State.READY, State.DELAY):
+        for message_id in ids(spool.context, queue, state):
+            message = look(spool.context, queue, message_id, state)
+            if message is not None:
+                found[message_id] = message
+    return found
 
 
 def _message(chance: random.Random) -> NewMessage:
@@ -53,7 +73,7 @@ def _message(chance: random.Random) -> NewMessage:
 
 
 def from_shells(root: Path) -> None:
-    """Messages that people put with ``mv``: all of them count."""
+    """Messages that people put with ``mv``."""
     jobs = root / "queues" / "jobs"
     (jobs / "report-17").write_bytes(b"plain")
     (jobs / "notes.h").write_bytes(b"no header: a plain name has none\n\n")
@@ -69,7 +89,7 @@ def from_shells(root: Path) -> None:
 
 
 def other_files(root: Path) -> None:
-    """What stands where messages stand and is none: all of it is passed over."""
+    """Files beside messages that are no messages: readers skip them."""
     jobs = root / "queues" / "jobs"
     (jobs / "link").symlink_to("report-17")
     (jobs / "dangling").symlink_to("nowhere")

@@ -1,7 +1,7 @@
-"""Streams of tests: the process that each has beside the driver is forked.
+"""Streams of tests: the Python process of each is forked.
 
-Spark starts an interpreter for each, which imports PySpark, Arrow and fsmq for most of a second. It
-does the same work as a fork of one that has imported them.
+Spark starts an interpreter for each, which takes most of a second for imports. A fork of a process
+with these imports does the same work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SOURCES = (
 
 
 class Streams(Forks):
-    """`python` is the interpreter to be named to Spark, which starts all of its processes so."""
+    """python: the interpreter for Spark, which starts all of its processes with it."""
 
     def __init__(self) -> None:
         name = Path(sys.executable).name

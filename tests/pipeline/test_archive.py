@@ -1,43 +1,23 @@
-"""Archives: every message of a queue in Parquet, once, whatever was killed on the way."""
+"""Archives: every message of a queue in Parquet, once."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from fsmq.cli import main
+from fsmq.pipeline.jobs import archive
 from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
 from fsmq.spool.views.browse import ids
-from fsmq.spool.views.look import look
 from tests.pipeline import spools
 from tests.pipeline.archives import archived
 from tests.spool.helpers import visible
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "mq", sync="none") as opened:
-        yield opened
-
-
-def messages(spool: Spool, queue: str) -> dict[str, Message]:
-    """What stands in a queue, in any state."""
-    found = {}
-    for state in (State.NEW, State.READY, State.DELAY):
-        for message_id in ids(spool.context, queue, state):
-            message = look(spool.context, queue, message_id, state)
-            if message is not None:
-                found[message_id] = message
-    return found
 
 
 def is_same(row: Any, message: Message) -> bool:
@@ -49,10 +29,6 @@ def is_same(row: Any, message: Message) -> bool:
     ) and _times(row) == (message.created_at, message.expires_at)
 
 
-def _id(row: dict[str, Any]) -> str:
-    return str(row["id"])
-
-
 def _times(row: Any) -> tuple[float | None, float | None]:
     created, expires = (
         None if t is None else t.timestamp() for t in (row.created_at, row.expires_at)
@@ -60,9 +36,13 @@ def _times(row: Any) -> tuple[float | None, float | None]:
     return created, expires
 
 
-def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Path) -> None:
-    from fsmq.pipeline.jobs import archive
+def archive_jobs(spool: Spool, folder: Path, *options: str) -> Result:
+    """Run the command on the queue ``jobs``."""
+    words = ["archive", "jobs", f"--root={spool.tree.root}", f"--to={folder}", "--json"]
+    return CliRunner().invoke(main, ["pipeline", *words, *options])
 
+
+def test_an_archive_keeps_all_facts_of_a_message(spark: SparkSession, tmp_path: Path) -> None:
     root = spools.every_kind(tmp_path / "mq")
     folder = tmp_path / "archive"
     with Spool(root, sync="none") as spool:
@@ -70,7 +50,7 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
         ready = {
             (queue, message_id): message
             for queue in spools.QUEUES
-            for message_id, message in messages(spool, queue).items()
+            for message_id, message in spools.messages(spool, queue).items()
             if message.state == "ready" and message_id.isascii()
         }
         hidden = sum(len(list(ids(spool.context, queue, State.DELAY))) for queue in spools.QUEUES)
@@ -86,7 +66,7 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
             if not key[1].endswith(".xffffffffff"):  # which expires after the year 9999
                 assert is_same(found[key], ready[key]), key
         assert bytes(found[far[0]].body) == b"far off"
-        # What was hidden, or is another's, is still there, and no more.
+        # Only hidden messages and those of other queues are left.
         left = [key for key in visible(root) if key[0] in spools.QUEUES]
         assert len(left) == hidden
         again = archive.drain(spark, str(root), ["jobs"], str(folder))
@@ -99,8 +79,6 @@ def test_an_archive_has_all_that_a_message_is(spark: SparkSession, tmp_path: Pat
 def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     spark: SparkSession, spool: Spool, tmp_path: Path
 ) -> None:
-    from fsmq.pipeline.jobs import archive
-
     jobs = spool.queue("jobs", create=True)
     jobs.put_many([NewMessage(b"%d" % n) for n in range(20)])
     jobs.put(b"later", delay=600)
@@ -109,7 +87,7 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     folder, root = tmp_path / "archive", str(spool.tree.root)
     before = visible(spool.tree.root)
     assert archive.copy(spark, root, ["jobs"], str(folder))["messages"] == 21
-    # Left by one that was killed: not in any reader's way, and gone with the next run.
+    # A folder that a killed copy left: readers skip it and the next copy removes it.
     (folder / ".spark-staging-1" / "queue=jobs").mkdir(parents=True)
     jobs.put(b"new")
     assert archive.copy(spark, root, ["jobs"], str(folder))["messages"] == 1
@@ -120,47 +98,40 @@ def test_a_copy_adds_what_is_missing_and_acknowledges_nothing(
     assert [path.name for path in folder.iterdir()] == ["queue=jobs"]
 
 
-def test_what_is_too_large_fails_the_command_until_it_is_told_to_take_it(
+def test_a_message_beyond_max_body_bytes_fails_the_command(
     spark: SparkSession, spool: Spool, tmp_path: Path
 ) -> None:
     jobs = spool.queue("jobs", create=True)
     posted = jobs.put_many([b"small", b"a large one"])
     spool.deliver()
 
-    def run(most: int) -> Any:
-        more = [f"--root={spool.tree.root}", f"--to={tmp_path / 'archive'}", "--json"]
-        words = ["pipeline", "archive", "jobs", f"--max-body-bytes={most}", *more]
-        return CliRunner().invoke(main, words)
-
-    refused = run(10)
+    folder = tmp_path / "archive"
+    refused = archive_jobs(spool, folder, "--max-body-bytes=10")
     assert refused.exit_code == 2
     assert "has 11 bytes, and no more than 10 are read" in refused.stderr
     assert "--max-body-bytes" in refused.stderr
     assert len(visible(spool.tree.root)) == 2
-    done = run(11)
+    done = archive_jobs(spool, folder, "--max-body-bytes=11")
     assert (done.exit_code, json.loads(done.stdout)["messages"]) == (0, 2)
-    assert sorted(row["id"] for row in archived(tmp_path / "archive")) == sorted(posted)
+    assert sorted(row["id"] for row in archived(folder)) == sorted(posted)
     assert visible(spool.tree.root) == []
 
 
-def test_the_command_says_what_it_would_do_and_what_it_did(
-    spark: SparkSession, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_dry_run_reports_and_changes_nothing(
+    spark: SparkSession, spool: Spool, tmp_path: Path
 ) -> None:
-    # The session of the tests goes on.
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)
     jobs = spool.queue("jobs", create=True)
     jobs.put_many([b"1", b"2", b"3"])
     spool.deliver()
     jobs.claim()
 
     def run(*options: str) -> Any:
-        more = [f"--root={spool.tree.root}", f"--to={tmp_path / 'archive'}", "--json"]
-        done = CliRunner().invoke(main, ["pipeline", "archive", *options, *more])
+        done = archive_jobs(spool, tmp_path / "archive", *options)
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    would = run("jobs", "--dry-run")
+    would = run("--dry-run")
     assert (would["messages"], would["hidden"]) == (2, 1)
     assert not (tmp_path / "archive").exists()
-    assert run("jobs")["messages"] == 2
+    assert run()["messages"] == 2
     assert jobs.counts().total == 1

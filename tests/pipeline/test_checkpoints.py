@@ -1,4 +1,4 @@
-"""A consumer knows its checkpoint: whatever becomes of that, what is acknowledged is in a sink."""
+"""A consumer knows its checkpoint: every acknowledged message is in a sink."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyarrow.parquet import read_table
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from fsmq.pipeline.columns import SCHEMA
+from fsmq.pipeline.read.stream import reader
 from fsmq.spool import InvalidValue, NewMessage, Spool
 from fsmq.spool.consumers.batches import forget
 from tests.spool.helpers import visible
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OTHER = (
     r"consumer 'a': it works with another checkpoint, and .* batch \d+ of it: .*bring it back, or"
@@ -47,7 +48,7 @@ def fill(spool: Spool, count: int) -> list[str]:
 
 
 class Sinks:
-    """Queries into sinks of one kind, each with a name; what was put is here or in the queue."""
+    """Queries into sinks of one kind; each message must be in a sink or in the queue."""
 
     def __init__(self, spark: SparkSession, spool: Spool, folder: Path, kind: str) -> None:
         self._spark, self._spool, self._folder, self._kind = spark, spool, folder, kind
@@ -73,10 +74,10 @@ class Sinks:
             lost = set(self._put) - left - set(self.rows())
             assert lost == set()
 
-    def refuses(self, told: str, *given: str, **options: str) -> None:
-        with pytest.raises(Exception, match=told) as caught:
+    def refuses(self, problem: str, *given: str, **options: str) -> None:
+        with pytest.raises(Exception, match=problem) as caught:
             self.run(*given, **options)
-        assert re.search(told, str(caught.value).partition("\n")[0])
+        assert re.search(problem, str(caught.value).partition("\n")[0])
 
     def _into(self, rows: DataFrame, sink: str) -> Any:
         if self._kind == "parquet":
@@ -94,9 +95,9 @@ class Sinks:
         return writing.options(**{"root": str(self._spool.tree.root), target: sink, "job": sink})
 
     def rows(self) -> list[str]:
-        """The ids that all sinks have."""
+        """The ids in all sinks."""
         if self._kind == "parquet":
-            # Spark itself reads no sink whose first batch is not 0.
+            # Spark cannot read a sink whose first batch is not 0.
             files = self._folder.glob("*/*.parquet")
             return [i for file in files for i in read_table(file)["id"].to_pylist()]
         if self._kind == "foreachBatch":
@@ -115,11 +116,11 @@ class Sinks:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "foreachBatch", "fsmq", "fsmq_log"])
-def test_a_checkpoint_that_is_not_the_consumers_is_refused(
+def test_a_checkpoint_of_another_consumer_is_refused(
     spark: SparkSession, spool: Spool, tmp_path: Path, kind: str
 ) -> None:
     sinks = Sinks(spark, spool, tmp_path, kind)
-    sinks.run("cp")  # an empty batch, whose number every sink has from now on
+    sinks.run("cp")  # an empty batch: every sink has its number from now on
     sinks.put(3)
     sinks.refuses(OTHER, "deleted")
     sinks.run("cp")
@@ -133,7 +134,7 @@ def test_a_checkpoint_that_is_not_the_consumers_is_refused(
     sinks.run("cp")  # renamed back
     assert len(sinks.rows()) == 7
     sinks.put(2)
-    sinks.run("cp", "other")  # a sink of its own may be changed at any time
+    sinks.run("cp", "other")  # a new sink is always allowed
     sinks.put(2)
     sinks.run("anew", "two", otherCheckpoint="accept")
     sinks.refuses(OTHER, "cp")
@@ -167,7 +168,7 @@ def test_an_unfinished_batch_is_finished_under_its_own_name(
     assert len(sinks.rows()) == 3
 
 
-# -- without Spark: the calls that it makes, in its order, until it is killed ----------------------
+# -- without Spark: its calls in its order, until a kill -------------------------------------------
 
 
 class Killed(Exception):
@@ -176,7 +177,7 @@ class Killed(Exception):
 
 @dataclass
 class Checkpoint:
-    """sink: rows by batch. commits: how many batches are done."""
+    """sink: rows by batch. commits: the number of batches that are done."""
 
     sink: dict[int, list[str]] = field(default_factory=dict)
     offsets: list[dict[str, Any]] = field(default_factory=list)
@@ -191,15 +192,13 @@ class Checkpoint:
 
 @dataclass
 class Driver:
-    """One run of a query into a sink that skips the numbers it has, as Spark's file sink does."""
+    """One run of a query into a sink that skips known batches, as the file sink of Spark."""
 
     reader: Any
     checkpoint: Checkpoint
     step: Callable[[], None]
 
     def run(self) -> None:
-        from pyspark.sql.streaming.datasource import ReadAllAvailable
-
         log, reader = self.checkpoint, self.reader
         reader.prepareForTriggerAvailableNow()
         start = log.offsets[log.commits - 1] if log.commits else reader.initialOffset()
@@ -229,29 +228,26 @@ class Driver:
 
 
 def _reader(spool: Spool, **options: str) -> Any:
-    from fsmq.pipeline.columns import SCHEMA
-    from fsmq.pipeline.read.stream import reader
-
     root = str(spool.tree.root)
     return reader(SCHEMA, {"root": root, "queue": "jobs", "maxMessagesPerBatch": "2", **options})
 
 
 class World:
-    """Two consumers, a and b, and what happens to the one checkpoint that is used."""
+    """Two consumers, a and b, and accidents with their checkpoint."""
 
     def __init__(self, spool: Spool, chance: random.Random) -> None:
         self._spool, self._chance = spool, chance
         self._put: set[str] = set()
-        self._used = self._right = Checkpoint()  # which is used next, and was used without error
+        self._used = self._right = Checkpoint()  # the next one, and the last without error
         self._saved = [self._used.copy()]
         self._sinks: list[dict[int, list[str]]] = []
         self.refused = 0
 
     def change(self) -> dict[str, str]:
-        """One accident, or none; the options of the next run."""
+        """At most one accident; the options of the next run."""
         chance = self._chance
         if chance.random() < 0.4:
-            self._used = self._right  # it was found again
+            self._used = self._right  # the right one is found again
         used = self._used
         match chance.randrange(10):
             case 0:
@@ -268,7 +264,7 @@ class World:
             case 5:
                 self._saved.append(used.copy())
                 self._used = chance.choice([*self._saved, Checkpoint()]).copy()
-                self._used.sink = {}  # as docs/spark.md says: never without a new sink
+                self._used.sink = {}  # with a new sink, as docs/spark.md demands
                 return {"consumer": chance.choice("aab"), "otherCheckpoint": "accept"}
             case 6 if chance.random() < 0.3:
                 forget(self._spool.context, chance.choice("ab"))
@@ -277,7 +273,7 @@ class World:
         return {"consumer": "a"}
 
     def run(self, options: dict[str, str]) -> None:
-        """Put some messages; then a query runs to its end, is killed or refused."""
+        """Put messages and run a query, which ends, is killed, or is refused."""
         self._put.update(fill(self._spool, self._chance.randrange(4)))
         self._sinks.append(self._used.sink)
         left = self._chance.choice([99, 99, *range(12)])
@@ -303,13 +299,13 @@ class World:
 
     @property
     def lost(self) -> set[str]:
-        """What is neither in the spool nor in any sink."""
+        """Messages that are neither in the spool nor in a sink."""
         rows = {i for sink in self._sinks for ids in sink.values() for i in ids}
         return self._put - rows - {i for _, i in visible(self._spool.tree.root)}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_that_is_acknowledged_is_in_no_sink(
+def test_every_acknowledged_message_is_in_a_sink(
     spool: Spool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints are deleted, restored and exchanged, consumers renamed, drivers killed."""

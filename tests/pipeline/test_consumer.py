@@ -1,42 +1,36 @@
-"""Streams: a query is a consumer, and whatever dies, its batches come again until they are done."""
+"""Streams: a query is a consumer whose batches are repeated until they are done."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType, _parse_datatype_string
 
-from fsmq.spool import FsmqError, InvalidValue, NewMessage, NoSuchQueue, Spool
+from fsmq.pipeline.datasource import FsmqDataSource
+from fsmq.spool import FsmqError, NewMessage, NoSuchQueue, Spool
 from fsmq.spool.consumers.batches import overview
 from fsmq.spool.consumers.consumer import Consumer
 from tests.harness.suite import eventually
 from tests.pipeline.processes import PATIENCE_S
 from tests.spool.helpers import visible
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
 Seen = list[list[str]]
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "mq", sync="none") as opened:
-        yield opened
-
-
 class Query:
-    """A query that collects the ids of each batch, in order, under one checkpoint."""
+    """A query with one checkpoint that collects the ids of each batch, in order."""
 
     def __init__(self, spark: SparkSession, spool: Spool, consumer: str = "spark") -> None:
         self.seen: Seen = []
         self.names: list[set[str]] = []
-        self.within: Callable[[], object] = lambda: None  # done while a batch works
+        self.within: Callable[[], object] = lambda: None  # called in each batch
         self.options: dict[str, str | float] = {"queue": "jobs", "consumer": consumer}
         self._spark = spark
         self._root = spool.tree.root
@@ -66,11 +60,11 @@ class Query:
 
     @property
     def sources(self) -> list[Any]:
-        """What the last run has reported of its source, by now."""
+        """The progress of the source in the last run."""
         return [progress.sources[0] for progress in self._ended.recentProgress]
 
     def drain(self) -> Seen:
-        """Run until nothing is left that was ready at the start; the batches."""
+        """Take all messages that are ready at the start; the batches."""
         self.seen.clear()
         self.names.clear()
         running = self.start()
@@ -80,7 +74,7 @@ class Query:
 
 
 def fill(spool: Spool, queue: str, count: int, size: int = 10) -> list[str]:
-    """Ready messages; their ids in order."""
+    """Put ready messages; their ids in order."""
     ids = spool.queue(queue, create=True).put_many([NewMessage(b"x" * size) for _ in range(count)])
     spool.deliver()
     return ids
@@ -93,7 +87,7 @@ def test_a_queue_is_drained_in_order_and_acknowledged(spark: SparkSession, spool
     ids = fill(spool, "jobs", 7)
     query.options["maxMessagesPerBatch"] = 3
     assert query.drain() == [ids[:3], ids[3:6], ids[6:]]
-    # Progress says what it is about, and what is left behind the first batch.
+    # Progress shows the source and what was left after the first batch.
     assert query.sources[0].description == f"fsmq[jobs of {spool.tree.root}]"
     assert query.sources[0].metrics["messagesBehind"] == "4"
     assert query.sources[0].metrics["bytesBehind"] == "40"
@@ -104,11 +98,11 @@ def test_a_queue_is_drained_in_order_and_acknowledged(spark: SparkSession, spool
     more = fill(spool, "jobs", 3, size=40)
     query.options["maxBytesPerBatch"] = 100
     assert query.drain() == [more[:2], more[2:]]
-    # Who reads figures reads numbers: where nothing waits nothing is old.
+    # Without waiting messages there is no age.
     [last] = fill(spool, "jobs", 1)
     assert query.drain() == [[last]]
     assert query.sources[0].metrics == {"messagesBehind": "0", "bytesBehind": "0"}
-    # The process beside the driver ends in its own time.
+    # The process of the source ends some time later.
     eventually(lambda: overview(spool.context)["spark"] == (False, 0, 0))
 
 
@@ -134,9 +128,7 @@ def test_a_stream_has_all_columns_of_a_message(spark: SparkSession, spool: Spool
     assert found["jobs:night"].attributes == {"trace": "4bf9"}
 
 
-def test_a_batch_that_failed_is_given_again_and_not_before_acknowledged(
-    spark: SparkSession, spool: Spool
-) -> None:
+def test_a_failed_batch_is_repeated_and_not_acknowledged(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 4)
     query = Query(spark, spool)
     query.options["maxMessagesPerBatch"] = 2
@@ -156,7 +148,7 @@ def test_a_batch_that_failed_is_given_again_and_not_before_acknowledged(
     assert visible(spool.tree.root) == []
 
 
-def test_one_row_that_always_fails_is_buried_alone(spark: SparkSession, spool: Spool) -> None:
+def test_divide_buries_a_row_that_fails_alone(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 3)
     query = Query(spark, spool)
     query.options["failedBatch"] = "divide"
@@ -178,7 +170,7 @@ def test_one_row_that_always_fails_is_buried_alone(spark: SparkSession, spool: S
     assert visible(spool.tree.root) == [("dead", ids[1])]
 
 
-def test_what_others_had_after_its_timer_is_left_out(spark: SparkSession, spool: Spool) -> None:
+def test_a_message_claimed_by_others_is_not_repeated(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 4)
     query = Query(spark, spool)
     query.options["visibilityTimeout"] = 1
@@ -189,8 +181,7 @@ def test_what_others_had_after_its_timer_is_left_out(spark: SparkSession, spool:
     query.within = fail
     with pytest.raises(Exception, match="the sink says no"):
         query.drain()
-    # Abandoned claims go back by their timers, and are anyone's then; some may have been renewed
-    # once more than the others.
+    # Abandoned claims end, not all at once, and others can claim the messages.
     [other] = spool.queue("jobs").claim(wait=PATIENCE_S)
     spool.queue("jobs").remove(other.id)
     query.within = lambda: None
@@ -198,14 +189,14 @@ def test_what_others_had_after_its_timer_is_left_out(spark: SparkSession, spool:
     assert visible(spool.tree.root) == []
 
 
-def test_claims_are_renewed_while_a_batch_works(spark: SparkSession, spool: Spool) -> None:
+def test_claims_are_renewed_while_a_batch_runs(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 3)
     query = Query(spark, spool)
-    # A third of it may pass while a busy machine has no time for a renewal that is due.
+    # Long enough for renewals that are late on a busy machine.
     query.options["visibilityTimeout"] = 9
 
     def deadline() -> float:
-        """The first of those of the claims."""
+        """The first deadline of the claims."""
         return min(path.stat().st_mtime for path in (spool.tree.root / "delay").iterdir())
 
     def work() -> None:
@@ -219,9 +210,7 @@ def test_claims_are_renewed_while_a_batch_works(spark: SparkSession, spool: Spoo
     assert visible(spool.tree.root) == []
 
 
-def test_what_comes_meanwhile_does_not_keep_a_drain_from_ending(
-    spark: SparkSession, spool: Spool
-) -> None:
+def test_new_messages_do_not_prolong_a_drain(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 6)
     query = Query(spark, spool)
     query.options["maxMessagesPerBatch"] = 2
@@ -230,7 +219,7 @@ def test_what_comes_meanwhile_does_not_keep_a_drain_from_ending(
     assert spool.queue("jobs").counts().ready == 6
 
 
-def test_queries_of_two_names_share_a_queue(spark: SparkSession, spool: Spool) -> None:
+def test_two_consumers_share_a_queue(spark: SparkSession, spool: Spool) -> None:
     queries = [Query(spark, spool, name) for name in ("one", "two")]
     spool.create_queue("jobs")
     running = []
@@ -256,7 +245,7 @@ def test_queries_of_two_names_share_a_queue(spark: SparkSession, spool: Spool) -
     assert seen == Counter(ids)
 
 
-def test_a_checkpoint_that_is_lost_loses_no_message(spark: SparkSession, spool: Spool) -> None:
+def test_a_lost_checkpoint_loses_no_message(spark: SparkSession, spool: Spool) -> None:
     ids = fill(spool, "jobs", 3)
     with Consumer(spool, "spark") as consumer:
         assert consumer.claim("another checkpoint's", 41, ["jobs"], 2) is not None
@@ -266,48 +255,17 @@ def test_a_checkpoint_that_is_lost_loses_no_message(spark: SparkSession, spool: 
 
 
 def _reader(spool: Spool, schema: str = "id string", **options: object) -> Any:
-    from pyspark.sql.types import StructType, _parse_datatype_string
-
-    from fsmq.pipeline.datasource import FsmqDataSource
-
     kind = _parse_datatype_string(schema)
     assert isinstance(kind, StructType)
     given = {"root": spool.tree.root, "queue": "jobs", "consumer": "spark", **options}
     return FsmqDataSource({k: str(v) for k, v in given.items() if v}).streamReader(kind)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"consumer": ""}, r'option consumer: is missing: .option\("consumer", "billing"\)'),
-        ({"consumer": "../x"}, r"option consumer: '\.\./x' is not a"),
-        ({"queue": ""}, "option queue: is missing"),
-        (
-            {"maxMessagesPerBatch": "none"},
-            "option maxMessagesPerBatch: 'none' is not a whole number",
-        ),
-        ({"visibilityTimeout": 0.5}, "option visibilityTimeout: 0.5 is not a number of at least 1"),
-        ({"schema": "weight int"}, "schema: unknown column 'weight'"),
-        (
-            {"maxMessages": 5},
-            "option maxmessages: unknown option; did you mean maxMessagesPerBatch",
-        ),
-    ],
-)
-def test_options_that_do_not_fit_are_named(
-    spark: SparkSession, spool: Spool, options: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(InvalidValue, match=told):
-        _reader(spool, **options)
-
-
-def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
+def test_a_deleted_queue_fails_the_stream_or_is_awaited(
     spark: SparkSession, spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
-
     def take(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
-        """One turn, as Spark asks for it; a new offset if there was something to claim."""
+        """Ask for an offset, as Spark does; it is new if something was claimed."""
         offset = reader.latestOffset(start, ReadAllAvailable())
         assert isinstance(offset, dict)
         return offset
@@ -340,7 +298,7 @@ def test_a_queue_that_is_deleted_fails_the_stream_or_is_waited_for(
     failing.stop()
 
 
-def test_a_consumer_that_is_at_work_is_named(
+def test_a_missing_queue_and_a_running_consumer_are_named(
     spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsmq.pipeline.read.stream._PATIENCE_S", 0.1)

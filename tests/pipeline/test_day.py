@@ -1,25 +1,22 @@
-"""A day of work through the real programs, in seconds: tables and report tell what happened."""
+"""A day of work through the real programs in seconds: tables and report match it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fsmq.pipeline.report import collect, page
 from fsmq.words import number
 from tests.pipeline.comparison import compare, make
 from tests.soak.day import DEAD, KINDS, played
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @pytest.mark.timeout(300)
-def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_and_report_match_the_counts(spark: SparkSession, tmp_path: Path) -> None:
     tally = played(tmp_path / "mq", seed=7, seconds=5, messages=1500)
     for happened in ("released", "redelivered", "buried", "expired", "purged"):
         assert sum(counts[happened] for counts in tally.counts.values()) > 0, happened
@@ -43,12 +40,12 @@ def test_tables_and_report_tell_what_was_counted(spark: SparkSession, tmp_path: 
     assert "<figcaption>Redelivered</figcaption>" in html
     assert "<code>fsmq redrive" in html
     assert f"<code>{poison[0]['id']}</code>" in html
-    # One file, that needs nothing else, and in which each part is itself.
+    # The page is one file without external parts, and its ids are unique.
     assert not re.search(r"<script|<link|<img|src=|@import|url\((?!#)|href=\"(?!#)", html)
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
-    # Every colour comes from the page, which has them for light and for dark.
+    # All colors are variables of the page, with values for light and dark.
     drawn = html[html.index("</style>") :]
     assert not re.search(r"#0[0-9](?:[0-9]{4}|0[0-9]ff)\b", drawn)
     assert html.count("--c4:") == 2

@@ -1,4 +1,4 @@
-"""Archive and replay: what comes back is what was there, however strange."""
+"""Archive and replay restore even strange messages exactly."""
 
 from __future__ import annotations
 
@@ -8,27 +8,23 @@ import time
 import zlib
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from fsmq.pipeline.jobs import archive
 from fsmq.pipeline.jobs.replay import Wish, replay
 from fsmq.pipeline.jobs.sending import Plan, send
 from fsmq.pipeline.write.rows import check_columns
-from fsmq.spool import InvalidValue, Message, NewMessage, Spool, State
+from fsmq.spool import InvalidValue, Message, NewMessage, Spool
 from fsmq.spool.layout.uuids import uuid7
-from fsmq.spool.views.browse import ids
-from fsmq.spool.views.look import look
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.pipeline.spools import messages
 
 # Spark's start and the first job take a minute where the machine is busy.
 pytestmark = pytest.mark.timeout(300)
 
-# Queues that Spark, or another reader of its folders, could take for something else.
+# Names of queues with a meaning for Spark or other readers of its folders.
 QUEUES = ("__x", "null", "__HIVE_DEFAULT_PARTITION__", "007", "q" * 180)
 _EVERY_ATTRIBUTE = {
     "".join(map(chr, range(ord("0"), ord("9") + 1))): "",
@@ -39,38 +35,23 @@ _EVERY_ATTRIBUTE = {
 
 
 def strange_names(queue: str) -> list[bytes]:
-    """Names of files that people move in: every byte there can be, and what looks like more."""
+    """Names of files that people move in: all possible bytes, and misleading ones."""
     most = 254 - len(queue)
     return [
         bytes(byte for byte in range(1, 64) if byte not in b"./:"),
         bytes(range(64, 160)),
         bytes(range(160, 256)),
-        b"\xff",
-        b"\\xff",
-        b"\\",
-        b"\\x5cxff",
-        "grüße".encode(),
-        "gru\u0308ße".encode(),
-        b"\xed\xb3\xa9",  # UTF-8 of half a surrogate pair, which is no UTF-8
-        b"=",
-        b"%",
-        b"%3D",
-        b"_x",
-        b"__HIVE_DEFAULT_PARTITION__",
-        b"id=1",
-        b" ",
-        b"null",
-        b"~",
-        b"notes.h",
-        b"p01.x.z",
-        uuid7().upper().encode(),
+        *(b"\xff", b"\\xff", b"\\", b"\\x5cxff", "grüße".encode(), "gru\u0308ße".encode()),
+        b"\xed\xb3\xa9",  # half a surrogate pair, which is not valid UTF-8
+        *(b"=", b"%", b"%3D", b"_x", b"__HIVE_DEFAULT_PARTITION__", b"id=1", b" ", b"null", b"~"),
+        *(b"notes.h", b"p01.x.z", uuid7().upper().encode()),
         b"l" * most,
         b"\xe9" * (most - 1),
     ]
 
 
 def by_hand() -> list[tuple[str, bytes]]:
-    """Files whose names say what is not so, or only just."""
+    """Files whose contents do not match their names, or barely."""
     kinds = [
         ("", b""),
         (".h", b""),
@@ -94,7 +75,7 @@ def by_hand() -> list[tuple[str, bytes]]:
 
 
 def strange_messages(root: Path) -> None:
-    """A spool with all that a message can be, ready for whoever drains it."""
+    """A spool with every kind of strange message, all ready."""
     with Spool(root, sync="none") as spool:
         for name in QUEUES:
             spool.queue(name, create=True).put(name.encode())
@@ -128,55 +109,50 @@ def strange_messages(root: Path) -> None:
 
 
 def all_of(root: Path) -> dict[tuple[str, str], Message]:
-    """Every message of a spool as a consumer sees it, by queue and id."""
-    found = {}
+    """Every message of a spool by queue and id."""
     with Spool(root, sync="none") as spool:
-        for queue in spool.queues():
-            for state in (State.NEW, State.READY, State.DELAY):
-                for message_id in ids(spool.context, queue, state):
-                    message = look(spool.context, queue, message_id, state)
-                    assert message is not None
-                    found[queue, message_id] = message
-    return found
+        return {
+            (queue, message_id): message
+            for queue in spool.queues()
+            for message_id, message in messages(spool, queue).items()
+        }
 
 
 def sizes_of(root: Path, queue: str) -> dict[str, int]:
-    """The bytes of each message's file."""
+    """The size of the file of each message."""
     found = (*root.glob(f"new/{queue}:*"), *root.glob(f"queues/{queue}/*"))
     return {path.name.removeprefix(f"{queue}:"): path.stat().st_size for path in found}
 
 
-def told(found: dict[tuple[str, str], Message]) -> dict[tuple[str, str], tuple[object, ...]]:
-    """What each is, without what time changes."""
+def facts_of(found: dict[tuple[str, str], Message]) -> dict[tuple[str, str], tuple[object, ...]]:
+    """The facts of each message that do not change with time."""
     return {
         key: (m.body, m.content_type, dict(m.attributes), m.priority, m.created_at, m.expires_at)
         for key, m in found.items()
     }
 
 
-def test_archive_then_replay_gives_back_all_that_there_was(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_archive_and_replay_restore_every_message(spark: SparkSession, tmp_path: Path) -> None:
     root, folder = tmp_path / "mq", tmp_path / "archive"
     strange_messages(root)
-    wanted, sizes = told(all_of(root)), sizes_of(root, "packed")
+    wanted, sizes = facts_of(all_of(root)), sizes_of(root, "packed")
     assert len(wanted) == len(QUEUES) + 10 + 6 + len(strange_names("jobs")) + len(by_hand())
     done = archive.drain(spark, str(root), ["*"], str(folder))
     assert (done["messages"], done["hidden"]) == (len(wanted), 0)
     assert all_of(root) == {}
     back = replay(spark, Plan(str(root), "back"), str(folder), Wish())
     assert (back["messages"], back["repeated"], back["expired"]) == (len(wanted), 0, 0)
-    found = told(all_of(root))
+    found = facts_of(all_of(root))
     assert found.keys() == wanted.keys()
     assert [key for key in wanted if found[key] != wanted[key]] == []
-    # What was compressed is so again, if by the method that the queue has now.
+    # Compressed messages are compressed again, with the present method of the queue.
     back_in = sizes_of(root, "packed")
     assert [i for i in sizes if not back_in[i] <= sizes[i] + 10] == []
     again = replay(spark, Plan(str(root), "again"), str(folder), Wish())
     assert (again["messages"], again["repeated"]) == (0, len(wanted))
 
 
-def test_a_renewed_message_has_all_but_its_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_renewed_message_differs_only_in_its_id(spark: SparkSession, tmp_path: Path) -> None:
     root, folder = tmp_path / "mq", tmp_path / "archive"
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
@@ -205,12 +181,12 @@ def test_a_renewed_message_has_all_but_its_name(spark: SparkSession, tmp_path: P
     [old, later] = [m.deadline for m in (*before.values(), *new.values()) if m.body == b"later"]
     assert old is not None
     assert later is not None
-    # What is left of the delay is told by one program, and counts from the other's commit.
+    # The rest of the delay was computed before the commit from which it counts.
     assert -1 <= later - old <= took + 1
-    assert sum(m.deadline is not None for m in new.values()) == 1  # no queue's delay comes on top
+    assert sum(m.deadline is not None for m in new.values()) == 1  # no default delay
 
 
-def test_what_cannot_be_put_as_it_was_goes_aside_by_name(
+def test_rows_that_cannot_be_put_unchanged_are_rejected(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root = tmp_path / "mq"

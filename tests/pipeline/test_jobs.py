@@ -1,4 +1,4 @@
-"""The commands load and replay: what they say, and what is in the queues then."""
+"""The commands load, archive, replay and journal: output and results."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from fsmq.cli import main
 from fsmq.pipeline.journal.tables import Tables
 from fsmq.spool import Spool
 from fsmq.spool.records.journal_files import close_abandoned
 from tests.harness.suite import eventually
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Spark's start and the first job take a minute where the machine is busy.
 pytestmark = pytest.mark.timeout(300)
@@ -36,7 +34,7 @@ def spool(root: Path) -> Iterator[Spool]:
 
 @pytest.fixture
 def run(spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A job's command, in the session of the tests; beside the spool, as people type it."""
+    """Runs the command of a job in the folder of the spool, with the session of the tests."""
     monkeypatch.chdir(spool.tree.root.parent)
 
     def do(job: str, *arguments: object) -> Result:
@@ -46,7 +44,8 @@ def run(spark: SparkSession, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> R
     return do
 
 
-def told(done: Result) -> dict[str, Any]:
+def output_of(done: Result) -> dict[str, Any]:
+    """The JSON output of a command that succeeded."""
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
@@ -58,30 +57,26 @@ def bodies(spool: Spool, queue: str) -> list[bytes]:
     return [message.body for message in spool.queue(queue).peek(1000)]
 
 
-def test_what_is_loaded_can_be_archived_and_replayed(
-    spool: Spool, run: Run, tmp_path: Path
-) -> None:
+def test_loaded_rows_are_archived_and_replayed(spool: Spool, run: Run, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("a\nb\na\n")
     load = ("load", lines, "--queue=jobs")
-    assert told(run(*load, "--dry-run"))["would_put"] == 3
+    assert output_of(run(*load, "--dry-run"))["would_put"] == 3
     assert bodies(spool, "jobs") == []
-    assert told(run(*load))["messages"] == 3
-    assert told(run(*load))["done_before"] is True
+    assert output_of(run(*load))["messages"] == 3
+    assert output_of(run(*load))["done_before"] is True
     assert sorted(bodies(spool, "jobs")) == [b"a", b"a", b"b"]
 
     archive = tmp_path / "archive"
-    assert told(run("archive", "jobs", f"--to={archive}"))["messages"] == 3
+    assert output_of(run("archive", "jobs", f"--to={archive}"))["messages"] == 3
     assert bodies(spool, "jobs") == []
-    assert told(run("replay", archive, "--dry-run"))["would_put"] == 3
-    assert told(run("replay", archive))["messages"] == 3
-    assert told(run("replay", archive))["done_before"] is True
+    assert output_of(run("replay", archive, "--dry-run"))["would_put"] == 3
+    assert output_of(run("replay", archive))["messages"] == 3
+    assert output_of(run("replay", archive))["done_before"] is True
     assert sorted(bodies(spool, "jobs")) == [b"a", b"a", b"b"]
 
 
-def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
-    spool: Spool, run: Run, tmp_path: Path
-) -> None:
+def test_a_bad_row_fails_the_job_or_is_rejected(spool: Spool, run: Run, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"body": "good", "priority": 1}\n{"body": "bad", "priority": 100}\n')
     done = run("load", rows, "--queue=jobs")
@@ -89,37 +84,38 @@ def test_a_bad_row_fails_the_job_by_name_or_goes_aside(
     assert re.search(r"row 1: priority.* 99.*body='bad'", done.stderr)
     assert bodies(spool, "jobs") == []
     aside = tmp_path / "aside"
-    assert told(run("load", rows, "--queue=jobs", f"--rejected-rows={aside}"))["messages"] == 1
+    assert output_of(run("load", rows, "--queue=jobs", f"--rejected-rows={aside}"))["messages"] == 1
     assert bodies(spool, "jobs") == [b"good"]
     [kept] = [json.loads(line) for file in aside.iterdir() for line in file.open()]
     assert kept["body"] == "bad"
 
 
-def test_the_journal_has_what_spark_did_where_other_programs_note_their_steps(
+def test_spark_writes_to_the_journal_of_a_spool(
     spark: SparkSession, spool: Spool, run: Run, tmp_path: Path
 ) -> None:
     with Spool(spool.tree.root, journal=True) as noting:
         noting.queue("jobs").put(b"0")
     lines = tmp_path / "lines.txt"
     lines.write_text("a\nb\nc\nd\n")
-    assert told(run("load", lines, "--queue=jobs"))["messages"] == 4
-    assert told(run("archive", "jobs", "--to=archive", "--batch=3"))["messages"] == 5
-    # Nobody is told to, and nothing of it is noted.
+    assert output_of(run("load", lines, "--queue=jobs"))["messages"] == 4
+    assert output_of(run("archive", "jobs", "--to=archive", "--batch=3"))["messages"] == 5
+    # With --no-journal nothing is written.
     spool.create_queue("silent")
-    assert told(run("load", lines, "--queue=silent", "--no-journal"))["messages"] == 4
-    drained = told(run("archive", "silent", "--to=silent", "--no-journal"))
+    assert output_of(run("load", lines, "--queue=silent", "--no-journal"))["messages"] == 4
+    drained = output_of(run("archive", "silent", "--to=silent", "--no-journal"))
     assert drained["messages"] == 4
 
     def all_is_closed() -> bool:
-        """As the reaper sees to it when a process has ended; those beside the driver take time."""
+        """Close segments as the reaper does; processes of Spark end some time later."""
         close_abandoned(spool.tree)
         return not list((spool.tree.root / "journal").glob(".*.jsonl"))
 
     eventually(all_is_closed)
 
-    # The job's folder can be named from where one stands.
-    assert told(run("journal", "--to=tables"))["messages"] == 5
-    assert told(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))["new_segments"] == 0
+    # The folder may be relative.
+    assert output_of(run("journal", "--to=tables"))["messages"] == 5
+    looked = output_of(run("journal", f"--to={tmp_path / 'tables'}", "--dry-run"))
+    assert looked["new_segments"] == 0
     rows = Tables(spark, str(tmp_path / "tables")).read()["messages"].collect()
     assert Counter((row.queue, row.outcome, row.attempts) for row in rows) == {
         ("jobs", "removed", 1): 5
@@ -140,7 +136,7 @@ def test_the_journal_has_what_spark_did_where_other_programs_note_their_steps(
         (("replay", "file"), 2, "Could not read footer"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_errors_are_one_line(
     spool: Spool, run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     (tmp_path / "file").write_text("no Parquet")

@@ -1,11 +1,12 @@
-"""The job ``journal``: from segments to tables, over late steps, restarts and kills."""
+"""The job ``journal``: from segments to tables, with late steps, restarts and kills."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from fsmq.pipeline.journal import job as journal
 from fsmq.pipeline.journal.tables import Progress, Tables
@@ -14,9 +15,6 @@ from tests.harness.suite import eventually
 from tests.pipeline.journals import BEGIN_MS, life, segment, step
 from tests.pipeline.processes import PATIENCE_S
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -24,22 +22,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(spark: SparkSession, root: Path, folder: Path, **more: Any) -> list[Progress]:
-    """Run the job once; how far the tables were after each batch."""
-    told: list[Progress] = []
-    query = journal.start(spark, str(root), str(folder), report=told.append, **more)
+    """Run the job once; the progress after each batch."""
+    reports: list[Progress] = []
+    query = journal.start(spark, str(root), str(folder), report=reports.append, **more)
     query.awaitTermination()
-    return told
+    return reports
 
 
 def rows(table: DataFrame, *columns: str) -> list[dict[str, Any]]:
     """A table as dictionaries, in the order of its first two columns; times in seconds."""
     found = []
     for row in table.orderBy(*table.columns[:2]).collect():
-        told = row.asDict()
-        for name, value in told.items():
+        values = row.asDict()
+        for name, value in values.items():
             if hasattr(value, "timestamp"):
-                told[name] = round(value.timestamp() - BEGIN_MS / 1000, 3)
-        found.append({name: told[name] for name in columns} if columns else told)
+                values[name] = round(value.timestamp() - BEGIN_MS / 1000, 3)
+        found.append({name: values[name] for name in columns} if columns else values)
     return found
 
 
@@ -47,7 +45,7 @@ class Crash(Exception):
     """The process is gone."""
 
 
-def test_one_row_tells_the_life_of_a_message(
+def test_a_message_has_one_row(
     spark: SparkSession, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hard = [
@@ -62,7 +60,7 @@ def test_one_row_tells_the_life_of_a_message(
         step(62, "claimed", "jobs", "hard", deliveries=3),
         step(92, "buried", "jobs", "hard", deliveries=3, to="dead"),
     ]
-    # Two hosts; the clock of the second is a second behind: it removes before it was accepted.
+    # The clock of the second host is a second behind: it removes before the acceptance.
     segment(root, [*hard, *life(0, "jobs", "plain"), step(30, "accepted", "jobs", "swift")])
     segment(
         root,
@@ -78,8 +76,7 @@ def test_one_row_tells_the_life_of_a_message(
         ],
         host="b",
     )
-    # The process dies when the batch is committed, and Spark does not know it yet: the next run
-    # makes nothing again.
+    # The process dies after the commit, before Spark knows it: the next run repeats nothing.
     commit = Tables.commit
 
     def crash(self: Tables, recent: Any, progress: Progress) -> None:
@@ -93,9 +90,9 @@ def test_one_row_tells_the_life_of_a_message(
     assert run(spark, root, folder) == []
     progress = Tables(spark, str(folder)).progress()
     assert (progress.batch, progress.events, progress.late) == (0, 24, 0)
-    told = ("queue", "id", "outcome", "attempts", "wait_s", "processing_s", "total_s")
+    columns = ("queue", "id", "outcome", "attempts", "wait_s", "processing_s", "total_s")
     tables = Tables(spark, str(folder)).read()
-    assert [tuple(row.values()) for row in rows(tables["messages"], *told)] == [
+    assert [tuple(row.values()) for row in rows(tables["messages"], *columns)] == [
         ("dead", "hard", "open", 0, None, None, None),
         ("jobs", "hard", "buried", 3, 5.0, None, 82.0),
         ("jobs", "plain", "removed", 1, 0.999, 1.0, 2.0),
@@ -107,27 +104,14 @@ def test_one_row_tells_the_life_of_a_message(
     by_key = {(row["queue"], row["id"]): row for row in rows(tables["messages"])}
     assert by_key["dead", "hard"]["came_from"] == "jobs"
     assert by_key["old", "travels"]["went_to"] == "new"
-    assert {name: told for name, told in by_key["jobs", "hard"].items() if told is not None} == {
-        "queue": "jobs",
-        "id": "hard",
-        "outcome": "buried",
-        "size": 50,
-        "went_to": "dead",
-        "attempts": 3,
-        "redeliveries": 1,
-        "releases": 1,
-        "renewals": 1,
-        "wait_s": 5.0,
-        "total_s": 82.0,
-        "began_at": 10.0,
-        "ended_at": 92.0,
-        "accepted_at": 10.0,
-        "deferred_at": 10.5,
-        "delivered_at": 20.0,
-        "first_claimed_at": 25.0,
-        "last_claimed_at": 62.0,
-        "buried_at": 92.0,
-    }
+    hard_row = by_key["jobs", "hard"]
+    assert {name: value for name, value in hard_row.items() if value is not None} == {
+        "queue": "jobs", "id": "hard", "outcome": "buried", "size": 50, "went_to": "dead",
+        "attempts": 3, "redeliveries": 1, "releases": 1, "renewals": 1, "wait_s": 5.0,
+        "total_s": 82.0, "began_at": 10.0, "ended_at": 92.0, "accepted_at": 10.0,
+        "deferred_at": 10.5, "delivered_at": 20.0, "first_claimed_at": 25.0,
+        "last_claimed_at": 62.0, "buried_at": 92.0,
+    }  # fmt: skip
     counted = ("queue", "minute", "accepted", "claimed", "repeated", "redelivery_share", "removed")
     assert [tuple(row.values()) for row in rows(tables["minutes"], *counted)] == [
         ("dead", 60.0, 0, 0, 0, None, 0),
@@ -144,7 +128,7 @@ def test_one_row_tells_the_life_of_a_message(
     assert [found["jobs", 0.0][f"wait_p{p}_s"] for p in (50, 95, 99)] == [0.999, 4.6, 4.92]
 
 
-def test_runs_go_on_where_the_last_one_ended(
+def test_a_run_continues_where_the_last_one_ended(
     spark: SparkSession, root: Path, folder: Path, tmp_path: Path
 ) -> None:
     place = str(folder)
@@ -153,26 +137,26 @@ def test_runs_go_on_where_the_last_one_ended(
     size = sum(segment(root, steps).stat().st_size for steps in (begun, busy))
     assert journal.look(spark, str(root), place) == {"new_segments": 2, "bytes": size}
     assert not folder.exists()
-    # An hour lies between the steps: the first minutes are final when the batch is done.
+    # There is an hour between the steps: the first minutes are final after the batch.
     [done] = run(spark, root, folder)
     assert (done.batch, done.events, done.mark_ms) == (0, 1512, BEGIN_MS + 50 * 60_000)
     assert journal.look(spark, str(root), place) == {"new_segments": 0, "bytes": 0}
-    # What is carried on is what is open, or ended a short while ago; the rest is history.
+    # Only open messages and those that ended recently are held.
     held = Tables(spark, place).held(spark, "messages", done.batch)
     assert held is not None
     assert sorted(row["id"] for row in held.collect()) == ["2", "3"]
 
-    # Steps that come late still complete a message that is open; they begin none.
+    # Late steps complete open messages, but begin none.
     late = [*life(30, "jobs", "2")[2:], step(41, "accepted", "jobs", "late")]
-    told: list[Progress] = []
-    query = journal.start(spark, str(root), place, every=1, report=told.append)
-    try:  # what comes while it follows
+    reports: list[Progress] = []
+    query = journal.start(spark, str(root), place, every=1, report=reports.append)
+    try:  # a segment arrives while it follows
         eventually(lambda: query.status["message"].startswith("Waiting"), PATIENCE_S)
         segment(root, [*late, step(3650, "accepted", "jobs", "4")], host="b")
-        eventually(lambda: told or not query.isActive, PATIENCE_S)
+        eventually(lambda: reports or not query.isActive, PATIENCE_S)
     finally:
         query.stop()
-    assert [(p.batch, p.events, p.late) for p in told] == [(1, 1517, 4)]
+    assert [(p.batch, p.events, p.late) for p in reports] == [(1, 1517, 4)]
     tables = Tables(spark, place).read()
     assert tables["events"].count() == 1517
     jobs = tables["messages"].where("queue = 'jobs'")
@@ -187,10 +171,10 @@ def test_runs_go_on_where_the_last_one_ended(
     by_minute = tables["minutes"].where("queue = 'jobs'")
     assert [tuple(row.values()) for row in rows(by_minute, *shown)] == [
         (0.0, 2, 1, 1, 1),
-        *((60.0 * n, 0, 0, 0, 1) for n in range(1, 50)),  # as it was known when they were final
+        *((60.0 * n, 0, 0, 0, 1) for n in range(1, 50)),  # as known when they became final
         (3600.0, 2, 1, 1, 1),
     ]
-    # Whoever reads the folders as they are finds what is final.
+    # Other readers of the folders find final messages only.
     final = spark.read.parquet(f"{place}/messages").where("queue = 'jobs'")
     assert [row["id"] for row in final.collect()] == ["1"]
     assert journal.summary(spark, place) == {
@@ -212,6 +196,8 @@ def test_runs_go_on_where_the_last_one_ended(
         journal.start(spark, str(root), place)
 
 
-def test_without_tables_the_error_says_who_writes_them(spark: SparkSession, folder: Path) -> None:
+def test_missing_tables_name_the_command_that_writes_them(
+    spark: SparkSession, folder: Path
+) -> None:
     with pytest.raises(InvalidValue, match="fsmq pipeline journal writes them"):
         Tables(spark, str(folder)).read()

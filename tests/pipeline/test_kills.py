@@ -1,8 +1,7 @@
-"""A driver dies at four works at once, and each goes on where it was: the short version.
+"""A driver with four jobs is killed, and each job continues: the short version.
 
-`make soak` has the long ones, of the stream (`tests.soak.stream_kills`), of the writer and of the
-jobs' own commands; `make day` that of the command ``journal``. Here four share the start of the
-one driver that dies, and the session in which they go on.
+`make soak` has long versions for the stream (`tests.soak.stream_kills`), the writer and commands of
+jobs, `make day` for the command ``journal``. Here the four share one driver and one session.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fsmq.pipeline.jobs import archive
 from fsmq.pipeline.journal import job as journal
@@ -29,13 +28,10 @@ from tests.pipeline.journals import life, segment
 from tests.soak.stream_kills import Outcome, run
 from tests.spool.helpers import visible
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# A driver starts here, on a machine that does other things, too.
+# The start of a driver takes long on a busy machine.
 pytestmark = pytest.mark.timeout(400)
 
-# In so small batches more than the archive can take while the others begin, and a kill is late.
+# More than the archive takes in small batches before the kill.
 _POSTED = 3000
 _PUBLISHED = 5000
 _LONGEST_S = 0.5
@@ -43,9 +39,9 @@ _LONGEST_S = 0.5
 
 @dataclass
 class Scenario:
-    """What the driver has left.
+    """The state after the kill.
 
-    posted: ids in the queue that was archived, in order. copied: messages in the copied log.
+    posted: ids in the archived queue, in order. copied: the number of messages in the copied log.
     """
 
     folder: Path
@@ -65,7 +61,7 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
     with Spool(folder / "logs", sync="none") as spool:
         spool.log(LOG, create=True).publish_many([b"%d" % n for n in range(_PUBLISHED)])
         spool.log(COPIES, create=True)
-    # The driver goes on from here, which is reached while it starts, and waits for what comes.
+    # The driver continues after this batch, which is made while it starts.
     segment(journaled, life(0, QUEUE, "1"))
     begun = journal.start(spark, str(journaled), str(tables))
     moments = _moments(folder)
@@ -85,7 +81,7 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 def _moments(folder: Path) -> Iterator[bool]:
-    """False until the jobs are in the middle of something: one look at a time."""
+    """Yields False until all jobs are in the middle of their work."""
     queue, tables = folder / "archived" / "queues" / QUEUE, folder / "tables"
     posted_ns = queue.stat().st_mtime_ns
     while queue.stat().st_mtime_ns == posted_ns:
@@ -101,20 +97,18 @@ def _moments(folder: Path) -> Iterator[bool]:
         yield False
 
 
-def test_every_message_is_in_the_sink_once(scenario: Scenario) -> None:
+def test_a_killed_stream_writes_each_message_once(scenario: Scenario) -> None:
     assert scenario.stream.is_right, str(scenario.stream)
     assert scenario.stream.kills == 1
 
 
-def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
-    spark: SparkSession, scenario: Scenario
-) -> None:
+def test_a_killed_archive_has_each_message_once(spark: SparkSession, scenario: Scenario) -> None:
     root, folder = scenario.folder / "archived", scenario.folder / "archive"
     acknowledged = set(scenario.posted) - {message_id for _, message_id in visible(root)}
     assert acknowledged <= {row["id"] for row in archived(folder)}
     assert 0 < len(acknowledged) < _POSTED
     done = archive.drain(spark, str(root), [QUEUE], str(folder), messages=_POSTED)
-    # It may have died in the instant between a claim and its note: its timer gives that back.
+    # After a kill between a claim and its note, only the timer releases the claim.
     left = [message_id for _, message_id in visible(root)]
     assert done["hidden"] == len(left) <= PER_ARCHIVE_BATCH
     with Spool(root, sync="none") as spool:
@@ -131,7 +125,7 @@ def test_an_archive_that_is_killed_midway_and_run_again_has_each_message_once(
         eventually(lambda: [c.messages for c in overview(spool.context).values()] == [0])
 
 
-def test_a_journal_that_is_killed_midway_is_told_once(
+def test_a_killed_journal_job_counts_each_step_once(
     spark: SparkSession, scenario: Scenario
 ) -> None:
     tables = Tables(spark, str(scenario.folder / "tables"))
@@ -144,15 +138,15 @@ def test_a_journal_that_is_killed_midway_is_told_once(
     assert sum(row["removed"] for row in read["minutes"].collect()) == 2
 
 
-def test_a_log_whose_copying_is_killed_is_copied_once_and_in_order(
+def test_a_killed_copy_of_a_log_is_complete_and_in_order(
     spark: SparkSession, scenario: Scenario
 ) -> None:
     assert 0 < scenario.copied < _PUBLISHED
     assert scenario.copied % PER_COPY == 0, "a batch is published whole, or not at all"
-    # The batch at which it died is run again as it was, and the next ones are as large as this.
+    # The interrupted batch is repeated unchanged; the next ones are larger.
     copy_log(spark, scenario.folder, _PUBLISHED, availableNow=True).awaitTermination()
     with Spool(scenario.folder / "logs", sync="none") as spool:
         copies = [int(message.body) for message in spool.log(COPIES).read()]
-        told = spool.log(LOG).channel(COPIER).state().position
+        reached = spool.log(LOG).channel(COPIER).state().position
     assert copies == list(range(_PUBLISHED))
-    assert told == _PUBLISHED
+    assert reached == _PUBLISHED

@@ -1,13 +1,14 @@
-"""Ordered logs in Spark: ranges, streams that go on where they were, and what they write."""
+"""Ordered logs in Spark: ranges, streams and writes."""
 
 from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from fsmq.pipeline.logs.log_columns import SCHEMA
 from fsmq.pipeline.logs.source import Part, Reading, _joined
@@ -15,9 +16,6 @@ from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.log_places import place_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
@@ -57,7 +55,7 @@ def test_a_range_is_read_in_parts(spark: SparkSession, root: Path) -> None:
         read(spark, root, columns="state")
 
 
-def test_a_stream_goes_on_where_it_was_and_writes_once(
+def test_a_stream_continues_and_writes_once(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
     with Spool(root) as spool:
@@ -80,7 +78,7 @@ def test_a_stream_goes_on_where_it_was_and_writes_once(
         assert copies.end() == 501
         assert log.channel("spark").state().position == 501
         log.publish_many([b"more", b"and more"])
-        # The last batch is run again, as when a driver dies before it has noted its end.
+        # The last batch is repeated, as after a kill before the note of its end.
         commits = sorted(
             (tmp_path / "checkpoint/commits").glob("[0-9]*"), key=lambda p: int(p.name)
         )
@@ -97,7 +95,7 @@ def test_a_stream_goes_on_where_it_was_and_writes_once(
             run(consumer="spark", columns="body,key,offset")
 
 
-def test_what_retention_took_fails_a_query_unless_it_may(spark: SparkSession, root: Path) -> None:
+def test_removed_messages_fail_a_query_by_default(spark: SparkSession, root: Path) -> None:
     with Spool(root) as spool:
         log = spool.log("users")
         log.configure(retain_for=0)
@@ -110,23 +108,28 @@ def test_what_retention_took_fails_a_query_unless_it_may(spark: SparkSession, ro
     assert [row.offset for row in rows] == list(range(first, 501))
 
 
-def test_damage_fails_a_query_unless_it_may(spark: SparkSession, tmp_path: Path) -> None:
+def damage(root: Path) -> None:
+    """Overwrite a byte in the last message of the log."""
+    [path] = (root / "logs/users/log").glob("0*")
+    with path.open("r+b") as file:
+        file.seek(-50, os.SEEK_END)
+        file.write(b"?")
+
+
+def test_damage_fails_a_query_by_default(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "damaged"
     with Spool(root) as spool:
         log = spool.log("users", create=True)
         for number in range(100):
             log.publish(b"%0100d" % number)
-        [path] = (root / "logs/users/log").glob("0*")
-    with path.open("r+b") as file:
-        file.seek(-50, os.SEEK_END)
-        file.write(b"?")
+    damage(root)
     with pytest.raises(Exception, match="has damaged or lost messages"):
         read(spark, root).collect()
     rows = read(spark, root, failOnDataLoss="false").collect()
     assert [row.offset for row in rows] == list(range(99))
 
 
-def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: Path) -> None:
+def test_a_table_is_written_in_order_and_a_job_once(spark: SparkSession, root: Path) -> None:
     rows = [(b"%d" % number, f"k{number % 3}", {"n": str(number)}) for number in range(50)]
     table = spark.createDataFrame(rows, "body binary, key string, attributes map<string,string>")
     writer = table.coalesce(1).write.format("fsmq_log").mode("append")
@@ -151,7 +154,7 @@ def test_a_batch_is_written_in_order_and_a_job_once(spark: SparkSession, root: P
         ).save()
 
 
-def test_a_log_that_is_missing_is_told_at_once(spark: SparkSession, root: Path) -> None:
+def test_a_missing_log_fails_before_any_task(spark: SparkSession, root: Path) -> None:
     missing = {"root": str(root), "log": "nope"}
     for reading in (spark.read, spark.readStream):
         with pytest.raises(Exception, match="no log named 'nope'"):
@@ -168,21 +171,18 @@ def test_a_log_that_is_missing_is_told_at_once(spark: SparkSession, root: Path) 
     assert computed.value == 0
 
 
-def test_what_is_passed_over_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_messages_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Spool(tmp_path / "mq") as spool:
         log = spool.log("users", create=True)
         log.publish_many([b"%0100d" % number for number in range(100)])
-        [path] = (tmp_path / "mq/logs/users/log").glob("0*")
-        with path.open("r+b") as file:
-            file.seek(-50, os.SEEK_END)
-            file.write(b"?")
+    damage(tmp_path / "mq")
     given = {"root": str(tmp_path / "mq"), "log": "users", "failOnDataLoss": "false"}
     reading = Reading(SCHEMA, Options(given, list(given)), "first")
     assert sum(batch.num_rows for batch in reading.rows(Part(0, 100))) < 100
     assert "has damaged or lost messages among 0 to 99: they are passed over" in caplog.text
 
 
-def test_places_and_parts() -> None:
+def test_places_are_parsed_and_parts_joined() -> None:
     assert place_in("startingOffsets", "7") == 7
     assert place_in("startingOffsets", "2030-01-31T12:00:00Z") == datetime(
         2030, 1, 31, 12, tzinfo=UTC

@@ -1,18 +1,15 @@
-"""A power cut takes what Spark has not synced; what a stream has committed must not come twice."""
+"""A power cut removes what Spark did not sync; no committed row may be written twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fsmq.spool import Spool
 from tests.power.disk import CannotMount, Disk
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -27,7 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def test_a_stream_whose_checkpoint_was_not_synced_writes_each_row_once(
     spark: SparkSession, disk: Disk, tmp_path: Path
 ) -> None:
-    # The spool on another disk: its own syncs would bring the checkpoint to its media, too.
+    # The spool is on another disk: its syncs would also write the checkpoint.
     root, source = tmp_path / "mq", tmp_path / "in"
     source.mkdir()
     with Spool(root) as spool:

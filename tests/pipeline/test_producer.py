@@ -1,15 +1,17 @@
-"""Writing: DataFrames and streams become messages, whole jobs or nothing, and each once."""
+"""Writing: DataFrames and streams become messages, as whole jobs and once."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from fsmq.pipeline.write.rows import check_columns
 from fsmq.pipeline.write.runs import WriteRun
@@ -17,24 +19,21 @@ from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.staging.abandoned import ABANDONED_AFTER_S, Abandoned
 from tests.harness.suite import eventually
 from tests.pipeline.processes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from tests.pipeline.spools import bodies
 
 FULL = (
     "queue string, id string, body binary, priority int, delay double, ttl long,"
     " content_type string, attributes map<string,string>"
 )
-# Each format, and the option that names where it writes.
+# Format: the option that names its target.
 FORMS = {"fsmq": "queue", "fsmq_log": "log"}
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    with Spool(tmp_path / "mq", sync="none") as spool:
-        spool.create_queue("jobs")
+def root(jobs_root: Path) -> Path:
+    with Spool(jobs_root, sync="none") as spool:
         spool.create_queue("mail")
-    return tmp_path / "mq"
+    return jobs_root
 
 
 def write(frame: DataFrame, root: Path, **options: Any) -> None:
@@ -42,19 +41,20 @@ def write(frame: DataFrame, root: Path, **options: Any) -> None:
     writing.options(**options).save()
 
 
-def bodies(root: Path, queue: str = "jobs") -> list[bytes]:
-    with Spool(root, sync="none") as spool:
-        return [m.body for m in spool.queue(queue).claim(1000)]
-
-
 def written(spool: Spool, form: str) -> list[bytes]:
-    """The bodies that a format has written to ``jobs``, in order."""
+    """The bodies in the queue or log ``jobs``, sorted."""
     spool.deliver()
     found = spool.log("jobs").read() if form == "fsmq_log" else spool.queue("jobs").peek(100)
     return sorted(message.body for message in found)
 
 
-def left(root: Path) -> list[str]:
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """Remove Spark's note that a batch is done."""
+    (checkpoint / f"commits/{batch}").unlink()
+    (checkpoint / f"commits/.{batch}.crc").unlink(missing_ok=True)
+
+
+def staged(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "staging").iterdir())
 
 
@@ -62,7 +62,7 @@ def texts(spark: SparkSession, *values: str | None) -> DataFrame:
     return spark.createDataFrame([(value,) for value in values], "body string").coalesce(1)
 
 
-def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> None:
+def test_every_column_is_written(spark: SparkSession, root: Path) -> None:
     uuid = "01977420-dc00-7abc-8def-0123456789ab"
     rows = [
         ("mail", uuid, b"\x00\xff", 7, None, 10**9, "a/b", {"k": "v"}),
@@ -76,13 +76,13 @@ def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> N
         assert (mail.body, mail.priority, mail.content_type) == (b"\x00\xff", 7, "a/b")
         assert uuid in mail.id
         assert mail.attributes == {"k": "v"}
-        # A plain name is left alone for a second, which may be over.
+        # A message with an own id is delivered after a second.
         assert {m.body for m in spool.queue("jobs").claim(9)} - {b"own"} == {b"plain"}
         own = spool.queue("jobs").find("own-1")
         assert own is not None
         assert own.body == b"own"
         assert spool.queue("jobs").counts().delayed == 1
-    assert left(root) == []
+    assert staged(root) == []
     lines = [json.loads(x) for p in (root / "journal").iterdir() for x in p.open()]
     assert [(x["event"], x["via"]) for x in lines if x["event"] == "accepted"] == [
         ("accepted", "spark")
@@ -90,7 +90,7 @@ def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [
         (("jobs", None, None, 0, None, None, None, None), "body: is null"),
         ((None, None, b"x", 0, None, None, None, None), "queue: is null, and the option queue"),
@@ -103,12 +103,10 @@ def test_every_column_becomes_what_it_says(spark: SparkSession, root: Path) -> N
         (("mail", None, b"y" * 2000, 0, None, None, None, None), "2000 bytes .* 1000 bytes"),
     ],
 )
-def test_a_bad_row_goes_aside_with_what_is_wrong(
-    tmp_path: Path, row: tuple[Any, ...], told: str
+def test_a_bad_row_is_rejected_with_its_error(
+    tmp_path: Path, row: tuple[Any, ...], expected: str
 ) -> None:
-    """Without Spark: the row's own way through a task."""
-    import re
-
+    """Without Spark: only the task of the row."""
     import pyarrow as pa
 
     from fsmq.pipeline.write.rows import RejectedRow
@@ -128,17 +126,17 @@ def test_a_bad_row_goes_aside_with_what_is_wrong(
     }
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     target = Target(str(root), None, False, None, "own", None, 0, False)
-    with pytest.raises(RejectedRow, match=told) as error:
+    with pytest.raises(RejectedRow, match=expected) as error:
         BatchWriter(target, Job("bad")).write(iter([batch]))
     assert re.match("partition 0, row 0: ", str(error.value))
     assert len(str(error.value)) < 700
-    assert left(root) == []
+    assert staged(root) == []
     target = Target(str(root), None, False, str(tmp_path / "aside"), "own", None, 0, False)
     writer = BatchWriter(target, Job("bad"))
     writer.commit([writer.write(iter([batch]))])
     [line] = (tmp_path / "aside" / "bad-0.jsonl").read_text().splitlines()
-    assert re.search(told, json.loads(line)["error"])
-    assert left(root) == []
+    assert re.search(expected, json.loads(line)["error"])
+    assert staged(root) == []
 
 
 def _one_is_null(spark: SparkSession, parts: int) -> DataFrame:
@@ -146,10 +144,10 @@ def _one_is_null(spark: SparkSession, parts: int) -> DataFrame:
     return rows.selectExpr("if(id = 77, null, cast(id as string)) body")
 
 
-def test_one_bad_row_fails_the_job_and_leaves_nothing(spark: SparkSession, root: Path) -> None:
+def test_a_bad_row_fails_the_job_and_leaves_nothing(spark: SparkSession, root: Path) -> None:
     with pytest.raises(Exception, match=r"partition 0, row 77: body: is null \(body=None\)"):
         write(_one_is_null(spark, 1), root, queue="jobs")
-    assert left(root) == []
+    assert staged(root) == []
     assert bodies(root) == []
 
 
@@ -163,54 +161,45 @@ def test_a_task_that_outlives_its_job_adds_nothing(spark: SparkSession, root: Pa
             clearing = Abandoned(spool.context, lambda name, error: faults.append((name, error)))
             clearing.step(time.time() + 2 * ABANDONED_AFTER_S)
             assert faults == []
-        return left(root) == []
+        return staged(root) == []
 
-    # Spark does not wait for the task beside the one that failed, which may begin its part late.
+    # Spark does not wait for other tasks of a failed job, which may begin their part late.
     eventually(mover_comes_by, PATIENCE_S)
     assert bodies(root) == []
 
 
-def test_rejected_rows_go_aside_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_rejected_rows_are_written_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     for _ in range(2):
-        write(
-            texts(spark, "a", None, "b"),
-            root,
-            queue="jobs",
-            rejectedRows=str(tmp_path / "bad"),
-            job="load-7",
-        )
-    assert sorted(bodies(root)) == [b"a", b"b"]
+        rejected = str(tmp_path / "bad")
+        rows = texts(spark, "a", None, "b")
+        write(rows, root, queue="jobs", rejectedRows=rejected, job="load-7")
+    assert bodies(root) == [b"a", b"b"]
     [found] = (tmp_path / "bad").iterdir()
     [line] = found.read_text().splitlines()
-    assert json.loads(line) == {
-        "body": None,
-        "error": "body: is null",
-        "partition": 0,
-        "row": 1,
-    }
+    assert json.loads(line) == {"body": None, "error": "body: is null", "partition": 0, "row": 1}
 
 
 def test_a_named_job_is_written_once_for_each_batch(spark: SparkSession, root: Path) -> None:
     for batch in (0, 0, 1, 0):
         write(texts(spark, f"of {batch}"), root, queue="jobs", job="nightly", batch=batch)
-    assert sorted(bodies(root)) == [b"of 0", b"of 1"]
+    assert bodies(root) == [b"of 0", b"of 1"]
 
 
-def test_queues_are_made_where_asked(spark: SparkSession, root: Path) -> None:
+def test_queues_are_created_on_request(spark: SparkSession, root: Path) -> None:
     write(texts(spark, "a"), root, queue="fresh", createQueues="true")
     assert bodies(root, "fresh") == [b"a"]
 
 
-def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) -> None:
+def test_a_full_queue_fails_the_job(spark: SparkSession, root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).configure(max_depth=2)
     with pytest.raises(Exception, match="'jobs' is full: its max_depth is 2"):
         write(texts(spark, "a", "b", "c"), root, queue="jobs")
-    assert left(root) == []
+    assert staged(root) == []
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "told"),
+    ("columns", "options", "problem"),
     [
         ("body string, prio int", {"queue": "jobs"}, "column prio: unknown column.*priority"),
         ("body int", {"queue": "jobs"}, "column body: is int; expected binary or string"),
@@ -219,37 +208,24 @@ def test_a_queue_that_has_no_room_takes_none(spark: SparkSession, root: Path) ->
         ("body string, attributes map<string,int>", {"queue": "jobs"}, "column attributes"),
     ],
 )
-def test_columns_that_cannot_be_written(columns: str, options: dict[str, str], told: str) -> None:
-    from pyspark.sql.types import StructType
-
-    with pytest.raises(InvalidValue, match=told):
+def test_wrong_columns_are_refused(columns: str, options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidValue, match=problem):
         check_columns(StructType.fromDDL(columns), options.get("queue"))
 
 
-def test_what_is_refused_before_it_begins(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_wrong_options_are_refused(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     frame = texts(spark, "a")
-    refused: list[tuple[Callable[[], None], str]] = [
-        (
-            lambda: write(frame, root, queue="jobs", rejected_rows="/x"),
-            "option rejected_rows: unknown option",
-        ),
-        (lambda: write(frame, tmp_path / "no", queue="jobs"), "is not a spool"),
-        (
-            lambda: (
-                frame.write.format("fsmq")
-                .mode("overwrite")
-                .options(root=str(root), queue="jobs")
-                .save()
-            ),
-            r'mode "overwrite": would replace .* use \.mode\("append"\)',
-        ),
-    ]
-    for attempt, told in refused:
-        with pytest.raises(Exception, match=told):
-            attempt()
+    with pytest.raises(Exception, match="option rejected_rows: unknown option"):
+        write(frame, root, queue="jobs", rejected_rows="/x")
+    with pytest.raises(Exception, match="is not a spool"):
+        write(frame, tmp_path / "no", queue="jobs")
+    writing = frame.write.format("fsmq").options(root=str(root), queue="jobs")
+    replaces = r'mode "overwrite": would replace .* use \.mode\("append"\)'
+    with pytest.raises(Exception, match=replaces):
+        writing.mode("overwrite").save()
 
 
-def test_a_stream_is_written_once_by_batch(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_a_stream_writes_each_batch_once(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     source.mkdir()
 
@@ -267,17 +243,16 @@ def test_a_stream_is_written_once_by_batch(spark: SparkSession, root: Path, tmp_
     run()
     (source / "two").write_text("3\n")
     run()
-    # As if the driver had died after the commit, before Spark logged it.
-    (checkpoint / "commits" / "1").unlink()
-    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    # As after a kill between the commit and Spark's note of it.
+    forget_commit(checkpoint, 1)
     run()
-    assert sorted(bodies(root)) == [b"1", b"2", b"3"]
-    [note] = left(root)
+    assert bodies(root) == [b"1", b"2", b"3"]
+    [note] = staged(root)
     assert json.loads((root / "staging" / note).read_text())["number"] == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_a_job_would_drop_unwritten_are_refused(
+def test_a_job_refuses_rows_of_another_query(
     spark: SparkSession, root: Path, tmp_path: Path, form: str
 ) -> None:
     source = tmp_path / "in"
@@ -307,9 +282,8 @@ def test_rows_that_a_job_would_drop_unwritten_are_refused(
             run("deleted", job="nightly")
         with pytest.raises(Exception, match="job 'nightly': batch 1 comes after batch 2, so"):
             run("older", job="nightly")
-        (tmp_path / "cp/commits/2").unlink()
-        (tmp_path / "cp/commits/.2.crc").unlink(missing_ok=True)
-        run("cp", job="nightly")  # as after a kill: these are the same rows
+        forget_commit(tmp_path / "cp", 2)
+        run("cp", job="nightly")  # as after a kill: with the same rows
         assert written(spool, form) == [b"1", b"2", b"3", b"4"]
         run("older", job="nightly-2")
         assert written(spool, form) == [b"1", b"2", b"3", b"3", b"4", b"4"]
@@ -325,11 +299,11 @@ def test_rows_that_a_job_would_drop_unwritten_are_refused(
         with pytest.raises(Exception, match="job 'nightly': batch 2 was written by another query"):
             save(3, job="nightly")
         assert written(spool, form) == [b"0", b"1", b"1", b"2", b"3", b"3", b"4", b"4"]
-    assert [name for name in left(root) if not name.endswith(".json")] == []
+    assert [name for name in staged(root) if not name.endswith(".json")] == []
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
+def test_a_named_job_in_foreach_batch_needs_batch_numbers(
     spark: SparkSession, root: Path, tmp_path: Path, form: str
 ) -> None:
     source = tmp_path / "in"
@@ -352,7 +326,7 @@ def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
         (source / "one").write_text("1\n")
         (source / "two").write_text("2\n")
         if form == "fsmq_log":
-            run(numbered=False)  # it is Spark's
+            run(numbered=False)  # a log knows the numbers of Spark
         else:
             with pytest.raises(Exception, match="batch 0 was written in batch 0 of the query"):
                 run(numbered=False)
@@ -361,7 +335,7 @@ def test_a_job_within_batches_of_a_stream_needs_a_number_for_each(
 
 
 @pytest.mark.parametrize("noted", [None, {"query": None, "batch": None, "rows": 2}])
-def test_dropped_rows_are_told(
+def test_dropped_rows_are_logged(
     noted: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     WriteRun(None, None, 2).check("once", 0, 0, noted)

@@ -1,20 +1,17 @@
-"""The journal as a source: each segment is taken, and none twice."""
+"""The journal as a source: each segment is taken once."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fsmq.pipeline.columns import named, shown
 from fsmq.pipeline.journal.segments import JournalSource, Offset, _read, advance, listing
 from fsmq.spool import InvalidValue
 from tests.pipeline.journals import BEGIN_MS, segment, show, step
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Spark's start and the first batch take a minute where the machine is busy.
 pytestmark = pytest.mark.timeout(300)
@@ -23,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def take(root: Path, start: Offset, now_ms: int, max_bytes: int | None = None) -> Offset:
-    """Advance, as one micro-batch does; an offset that says the same after a restart."""
+    """Advance by one micro-batch; the offset must survive serialization."""
     after = advance(start, listing(str(root)), max_bytes, now_ms)
     assert Offset.of(after.as_dict()) == after
     return after
@@ -33,7 +30,7 @@ def taken(root: Path, start: Offset, end: Offset) -> list[str]:
     return [s.name for s in listing(str(root)).segments if end.has(s) and not start.has(s)]
 
 
-def test_each_segment_is_taken_once_also_one_that_is_closed_late(root: Path) -> None:
+def test_each_segment_is_taken_once_even_if_closed_late(root: Path) -> None:
     first = segment(root, [step(0, "accepted", "jobs", "1")])
     slow = segment(root, [step(1, "accepted", "jobs", "2")], host="b", shown=False)
     second = segment(root, [step(2, "accepted", "jobs", "3")])
@@ -41,7 +38,7 @@ def test_each_segment_is_taken_once_also_one_that_is_closed_late(root: Path) -> 
     one = take(root, Offset(), now)
     assert taken(root, Offset(), one) == [first.name, second.name]
     assert take(root, one, now) == one
-    # A day later the slow one's writer was found dead, and what it left was closed.
+    # A day later the segment of a dead writer is closed.
     new = segment(root, [step(86_400, "accepted", "jobs", "4")])
     later = now + 86_400_000
     two = take(root, one, later)
@@ -54,7 +51,7 @@ def test_each_segment_is_taken_once_also_one_that_is_closed_late(root: Path) -> 
     )
 
 
-def test_an_offset_is_no_longer_after_a_year_than_after_an_hour(root: Path) -> None:
+def test_an_offset_does_not_grow(root: Path) -> None:
     offset = Offset()
     longest = 0
     for hour in range(200):
@@ -66,7 +63,7 @@ def test_an_offset_is_no_longer_after_a_year_than_after_an_hour(root: Path) -> N
     assert len(taken(root, Offset(), offset)) == 600
 
 
-def test_a_batch_takes_no_more_bytes_than_it_may_but_one_segment_always(root: Path) -> None:
+def test_a_batch_is_limited_in_bytes_but_takes_one_segment(root: Path) -> None:
     segments = [segment(root, [step(n, "accepted", "jobs", "x" * 100)]) for n in range(5)]
     size = segments[0].stat().st_size
     offset, parts = Offset(), []
@@ -77,26 +74,26 @@ def test_a_batch_takes_no_more_bytes_than_it_may_but_one_segment_always(root: Pa
     assert parts == [2, 1, 2]
 
 
-def test_what_is_no_segment_is_passed_over(root: Path) -> None:
+def test_other_files_are_skipped(root: Path) -> None:
     good = segment(root, [step(0, "accepted", "jobs", "1")])
     (root / "journal" / "notes.txt").write_text("someone's own")
     (root / "journal" / ".nfs0001").write_text("")
     assert [s.name for s in listing(str(root)).segments] == [good.name]
 
 
-def test_a_folder_that_is_no_spool_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_spool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="is not a spool: it has no journal/"):
         listing(str(tmp_path))
 
 
-def test_a_journal_is_a_table(spark: SparkSession, root: Path) -> None:
+def test_a_journal_is_read_as_a_table(spark: SparkSession, root: Path) -> None:
     lines = [
         step(0, "accepted", "jobs", "1", size=7, new_field={"of": "a later version"}),
         step(1.25, "buried", "jobs", "1", deliveries=3, to="dead"),
         step(2, "moved", "jobs", "1", from_="dead", was="0"),
     ]
     with segment(root, lines).open("a") as file:
-        file.write('{"v":1,"at":17\n')  # no line of ours
+        file.write('{"v":1,"at":17\n')  # a broken line
     spark.dataSource.register(JournalSource)
     table = spark.read.format("fsmq_journal").option("root", str(root)).load().orderBy("at")
     rows = [row.asDict() for row in table.collect()]
@@ -107,7 +104,7 @@ def test_a_journal_is_a_table(spark: SparkSession, root: Path) -> None:
     assert (rows[2]["from_queue"], rows[2]["from_id"], rows[2]["host"]) == ("dead", "0", "a")
 
 
-def test_ids_are_told_as_a_snapshot_tells_them(tmp_path: Path) -> None:
+def test_ids_are_encoded_as_in_a_snapshot(tmp_path: Path) -> None:
     ids = ["grüße", os.fsdecode(b"caf\xe9"), "\\xe9", "\U0001f480", 'say "x"\n', "\\", "é\udcff\\n"]
     path = segment(tmp_path, [step(0, "accepted", "jobs", i) for i in ids])
     found = [i for batch in _read(str(tmp_path), [path.name]) for i in batch["id"].to_pylist()]

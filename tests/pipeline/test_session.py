@@ -1,20 +1,20 @@
-"""Sessions: Java is found or named, workers use the driver's interpreter."""
+"""Sessions: Java is found, and workers use the interpreter of the driver."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fsmq.cli.failures import Exit
+from fsmq.pipeline import register
+from fsmq.pipeline.datasource import FsmqDataSource
 from fsmq.pipeline.java import NoJava, find_java
+from fsmq.pipeline.planner import planner
 from fsmq.spool import Spool
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def _java_of(version: str, home: Path) -> Path:
@@ -27,20 +27,20 @@ def _java_of(version: str, home: Path) -> Path:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """A machine on which no Java is found."""
+    """An environment without Java."""
     monkeypatch.setattr("fsmq.pipeline.java._PLACES", (str(tmp_path / "nowhere"),))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     return monkeypatch
 
 
-def test_without_java_the_error_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_names_the_package(bare: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoJava, match=r"needs Java 17 .*`apt-get install default-jre-headless"):
         find_java()
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
-def test_an_old_java_is_named(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+def test_an_old_java_is_refused(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     home = _java_of(version, tmp_path / "old")
     bare.setenv("JAVA_HOME", str(home))
     with pytest.raises(NoJava, match=rf"{home} has version (8|11)\b"):
@@ -48,18 +48,16 @@ def test_an_old_java_is_named(bare: pytest.MonkeyPatch, tmp_path: Path, version:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_java_is_found_by_its_home(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+def test_java_home_is_used(bare: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     home = _java_of(version, tmp_path / "new")
     bare.setenv("JAVA_HOME", str(home))
     assert find_java() == home
 
 
-def test_the_planner_fits_the_insides_of_this_spark(
+def test_the_planner_compiles_for_this_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Compiled anew: a class that is there already says nothing about its source."""
-    from fsmq.pipeline.planner import planner
-
+    """Compiles the source again, as a loaded class may be older."""
     monkeypatch.setattr(planner, "_CLASS", "fsmq.Unknown")
     assert planner.install(spark), (
         f"Spark {spark.version} has other insides than fsmq/pipeline/planner/DefaultSource.java is"
@@ -73,16 +71,13 @@ def test_the_planner_fits_the_insides_of_this_spark(
     [{"_SOURCE": "__init__.py"}, {"_COMPILER": "org.nowhere.Compiler"}],
     ids=["it does not compile", "there is no compiler"],
 )
-def test_a_spark_that_does_not_prune_reads_all_the_same(
+def test_queries_work_without_the_planner(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     otherwise: dict[str, str],
 ) -> None:
-    from fsmq.pipeline.datasource import FsmqDataSource
-    from fsmq.pipeline.planner import planner
-
     monkeypatch.setattr(planner, "_CLASS", "fsmq.Unknown")
     for name, value in otherwise.items():
         monkeypatch.setattr(planner, name, value)
@@ -102,11 +97,7 @@ def test_a_spark_that_does_not_prune_reads_all_the_same(
     assert table.count() == 3
 
 
-def test_a_session_may_be_registered_again_and_others_beside_it(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from fsmq.pipeline import register
-
+def test_sessions_can_be_registered_repeatedly(spark: SparkSession, tmp_path: Path) -> None:
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
         spool.queue("jobs", create=True).put(b"a")
     for session in (spark, spark, spark.newSession(), spark):
@@ -123,7 +114,7 @@ def test_workers_use_the_interpreter_of_the_driver(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([1], 1).map(interpreter).collect() == [sys.executable]
 
 
-def test_a_master_that_does_not_answer_is_no_bug(tmp_path: Path) -> None:
+def test_an_unreachable_master_is_reported(tmp_path: Path) -> None:
     Spool(tmp_path / "mq").close()
     command = [sys.executable, "-m", "fsmq.cli", "pipeline", "archive", "q", "--to=there"]
     options = ["--root", tmp_path / "mq", "--master", "nowhere:1"]

@@ -1,4 +1,4 @@
-"""A snapshot: what Spark reads is what stands in the tree, and no more is opened than is needed."""
+"""Snapshots: Spark reads what is in the spool, and opens only the files it needs."""
 
 from __future__ import annotations
 
@@ -15,29 +15,36 @@ from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
 import pytest
 from inotify_simple import INotify, flags
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import EqualTo, GreaterThan, Not, StringContains, StringStartsWith
 
+from fsmq.pipeline.columns import SCHEMA, Run
+from fsmq.pipeline.datasource import columns_of
+from fsmq.pipeline.read.arrow import Batches, no_collector
+from fsmq.pipeline.read.finder import Finder
+from fsmq.pipeline.read.listing import Group, Listing, Range
+from fsmq.pipeline.read.snapshot import PushingReader
 from fsmq.spool import NewMessage, Spool, State
 from fsmq.spool.layout.names import entry
+from fsmq.spool.layout.tree import Tree
 from fsmq.spool.layout.uuids import uuid7
 from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
 from tests.pipeline.spools import QUEUES, every_kind, other_files
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Read = Callable[..., "DataFrame"]
+Read = Callable[..., DataFrame]
 Row = dict[str, Any]
 Found = set[tuple[str, str, str]]  # queue, id and state
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every kind of message, and files that are not ours among them; no test changes it."""
+    """A spool with every kind of message and other files; no test changes it."""
     where = every_kind(tmp_path_factory.mktemp("snapshot") / "mq")
     other_files(where)
     return where
@@ -45,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def read(spark: SparkSession) -> Read:
-    """``read(root, "jobs", columns="id")``: a snapshot."""
+    """``read(root, "jobs", columns="id")`` reads a snapshot."""
 
     def load(root: Path, queue: str = "*", schema: str | None = None, **more: str) -> DataFrame:
         reader = spark.read.format("fsmq").options(root=str(root), queue=queue, **more)
@@ -59,33 +66,23 @@ def rows_of(table: DataFrame) -> list[Row]:
 
 
 def by_library(root: Path) -> list[Row]:
-    """The messages as the library tells them; of removed ones only what the tree tells."""
+    """The messages as the library reads them."""
+    same = ("queue", "priority", "created_at", "expires_at", "deliveries", "content_type", "body")
     found: list[Row] = []
     with Spool(root, delivers=False, create=False) as spool:
         for queue in spool.queues():
             for state in ("new", "ready", "in_flight", "delayed"):
                 for m in spool.queue(queue).peek(10_000, state=state):
-                    found.append(
-                        {
-                            "queue": m.queue,
-                            "id": os.fsencode(m.id).decode("utf-8", "backslashreplace"),
-                            "state": state,
-                            "priority": m.priority,
-                            "created_at": m.created_at,
-                            "expires_at": m.expires_at,
-                            "visible_at": m.deadline,
-                            "deliveries": m.deliveries,
-                            "content_type": m.content_type,
-                            "attributes": dict(m.attributes),
-                            "body": m.body,
-                        }
-                    )
+                    row = {name: getattr(m, name) for name in same}
+                    row["id"] = os.fsencode(m.id).decode("utf-8", "backslashreplace")
+                    row |= {"state": state, "visible_at": m.deadline}
+                    found.append(row | {"attributes": dict(m.attributes)})
     return found
 
 
 def by_key(rows: list[Row]) -> dict[tuple[str, str], Row]:
     keyed = {(row["queue"], row["id"]): row for row in rows}
-    assert len(keyed) == len(rows), "a message was told twice"
+    assert len(keyed) == len(rows), "a message was found twice"
     return keyed
 
 
@@ -98,14 +95,14 @@ def tree_and_times(root: Path) -> list[tuple[str, int, int]]:
 _YEAR_10000 = 253_402_300_800
 
 
-def test_every_message_is_told_as_the_library_tells_it(root: Path, read: Read) -> None:
+def test_a_snapshot_equals_what_the_library_reads(root: Path, read: Read) -> None:
     before = tree_and_times(root)
-    told = rows_of(read(root, ",".join(QUEUES)))
+    rows = rows_of(read(root, ",".join(QUEUES)))
     assert tree_and_times(root) == before, "a snapshot changes nothing"
     expected = by_key(by_library(root))
     assert len(expected) > 100
     assert {row["state"] for row in expected.values()} == {"new", "ready", "in_flight", "delayed"}
-    live = by_key([row for row in told if row["state"] != "removed"])
+    live = by_key([row for row in rows if row["state"] != "removed"])
     assert live.keys() == expected.keys()
     for key, row in live.items():
         for name, value in expected[key].items():
@@ -115,19 +112,19 @@ def test_every_message_is_told_as_the_library_tells_it(root: Path, read: Read) -
                 value = value if value is None or value < _YEAR_10000 else None
             assert got == value, (key, name)
     sizes = {p.name.rpartition(":")[2]: p.stat().st_size for p in (root / "delay").glob("*:*-*")}
-    assert all(row["size"] == sizes.get(row["id"], row["size"]) for row in told)
+    assert all(row["size"] == sizes.get(row["id"], row["size"]) for row in rows)
 
 
-def test_what_was_removed_is_told_until_it_is_reaped(root: Path, read: Read) -> None:
-    told = rows_of(read(root, columns="queue,id,state,body").where("state = 'removed'"))
+def test_removed_messages_are_read_until_they_are_reaped(root: Path, read: Read) -> None:
+    rows = rows_of(read(root, columns="queue,id,state,body").where("state = 'removed'"))
     files = {p for p in (root / "remove").iterdir() if p.is_file() and not p.is_symlink()}
     folders = [p for p in (root / "remove").iterdir() if p.is_dir()]
-    assert len(told) == len(files) + 2
+    assert len(rows) == len(files) + 2
     assert len(folders) == 1, "a queue that was deleted as a whole"
-    assert sorted(row["body"] for row in told if row["queue"] == "gone") == [b"1", b"2"]
+    assert sorted(row["body"] for row in rows if row["queue"] == "gone") == [b"1", b"2"]
 
 
-def test_names_that_are_no_text_are_told_as_text(root: Path, read: Read) -> None:
+def test_names_that_are_not_utf_8_are_escaped(root: Path, read: Read) -> None:
     ids = {row["id"] for row in rows_of(read(root, "jobs", columns="id"))}
     assert {r"caf\xe9", "grüße", "notes.h", "report-17"} <= ids
     assert not ids & {"link", "dangling", "pipe", "folder", ".hidden", "with:colon", ""}
@@ -144,7 +141,7 @@ def test_names_that_are_no_text_are_told_as_text(root: Path, read: Read) -> None
         ("never*", set()),
     ],
 )
-def test_queues_by_name_by_list_and_by_glob(
+def test_queues_are_selected_by_name_list_and_pattern(
     root: Path, read: Read, queue: str, queues: set[str]
 ) -> None:
     assert {row["queue"] for row in rows_of(read(root, queue, columns="queue"))} == queues
@@ -179,7 +176,7 @@ def test_columns_come_in_the_order_of_the_schema(root: Path, read: Read) -> None
         ),
     ],
 )
-def test_a_mistake_is_told_with_the_option(
+def test_an_error_names_the_wrong_option(
     spark: SparkSession, root: Path, options: dict[str, str], problem: str
 ) -> None:
     given = {name: value.replace("ROOT", str(root)) for name, value in options.items()}
@@ -194,16 +191,12 @@ def test_a_mistake_is_told_with_the_option(
         ("id string, size string", "has the column 'size' as string; it is bigint"),
     ],
 )
-def test_a_schema_that_no_message_has_is_refused(
-    root: Path, read: Read, schema: str, problem: str
-) -> None:
+def test_a_wrong_schema_is_refused(root: Path, read: Read, schema: str, problem: str) -> None:
     with pytest.raises(Exception, match=problem):
         read(root, "jobs", schema=schema).collect()
 
 
-def test_a_body_that_is_too_large_is_named_unless_a_filter_leaves_it_out(
-    tmp_path: Path, read: Read
-) -> None:
+def test_a_large_body_fails_unless_it_is_filtered_out(tmp_path: Path, read: Read) -> None:
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
         [small, large] = spool.queue("jobs", create=True).put_many([b"x" * 10, b"x" * 101])
     with pytest.raises(Exception, match=f"message '{large}' has 101 bytes"):
@@ -225,7 +218,7 @@ def test_a_spool_on_a_read_only_mount_can_be_read(
     assert read(there).count() == read(tmp_path / "mq").count() > 100
 
 
-def test_where_times_are_kept_to_the_second_counts_are_unknown(tmp_path: Path, read: Read) -> None:
+def test_deliveries_are_unknown_with_times_in_whole_seconds(tmp_path: Path, read: Read) -> None:
     every_kind(tmp_path / "mq")
     whole = 1_790_000_000
     for path in [*(tmp_path / "mq").rglob("*")]:
@@ -236,7 +229,7 @@ def test_where_times_are_kept_to_the_second_counts_are_unknown(tmp_path: Path, r
     assert times == {whole}
 
 
-def test_queries_on_one_table_do_not_change_each_other(root: Path, read: Read) -> None:
+def test_queries_on_one_table_are_independent(root: Path, read: Read) -> None:
     table = read(root)
     everything = table.count()
     ready = table.where("state = 'ready'")
@@ -249,7 +242,7 @@ def test_queries_on_one_table_do_not_change_each_other(root: Path, read: Read) -
 
 
 def _literals(rows: list[Row]) -> dict[str, list[str]]:
-    """Values to compare with, by column: those that are there, and some that are not."""
+    """Values to compare with, by column: existing ones and others."""
     values: dict[str, list[str]] = {}
     for column in ("queue", "id", "state"):
         some = [*sorted({row[column] for row in rows})[::7], "ready", "jobs", "zz", "ä"]
@@ -264,7 +257,7 @@ def _literals(rows: list[Row]) -> dict[str, list[str]]:
 
 
 def _filters(chance: random.Random, values: dict[str, list[str]]) -> Iterator[str]:
-    """Predicates as users write them, without end; every operator that Spark pushes down."""
+    """An endless sequence of predicates with every operator that Spark pushes down."""
     while True:
         parts = []
         for _ in range(chance.choice([1, 1, 2])):
@@ -282,16 +275,14 @@ def _filters(chance: random.Random, values: dict[str, list[str]]) -> Iterator[st
         yield chance.choice([" and ", " or "]).join(parts)
 
 
-def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, read: Read) -> None:
-    from pyspark.sql import functions as f
-
+def test_pushed_filters_find_what_spark_finds(root: Path, read: Read) -> None:
     table = read(root, partitions="1")
     is_same = hypothesis.settings.get_current_profile_name() == "same"
     seed = 8 if is_same else random.randrange(1 << 30)
     filters = _filters(random.Random(seed), _literals(rows_of(table)))
     wanted: list[str] = []
     expected: list[Found] = []
-    # What they compare with are ids, which are others each time: some find none.
+    # Ids differ in each run: some filters match nothing.
     while sum(map(bool, expected)) < 8:
         some = list(islice(filters, 24))
         wanted += some
@@ -308,9 +299,7 @@ def test_filters_that_are_pushed_down_give_what_spark_itself_finds(root: Path, r
 
 
 def _passing(table: DataFrame, tests: list[str]) -> list[Found]:
-    """What passes each test; in a select nothing is pushed down: Spark evaluates it row by row."""
-    from pyspark.sql import functions as f
-
+    """The matches of each test; Spark pushes down nothing in a select."""
     columns = [f.expr(test).alias(f"t{i}") for i, test in enumerate(tests)]
     rows = table.select("queue", "id", "state", *columns).collect()
     return [
@@ -331,7 +320,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def opened() -> list[str]:
-    """The names of all files that this process opens; Python tells them to an audit hook."""
+    """The names of all files that this process opens, from an audit hook."""
     sys.addaudithook(_note)
     return _files
 
@@ -339,10 +328,7 @@ def opened() -> list[str]:
 def in_this_process(
     root: Path, filters: list[Any] | None = None, **options: str
 ) -> tuple[list[Row], list[Any]]:
-    """A snapshot without Spark: its rows, and the filters that are left to Spark."""
-    from fsmq.pipeline.datasource import columns_of
-    from fsmq.pipeline.read.snapshot import PushingReader
-
+    """A snapshot without Spark: its rows, and the filters that remain for Spark."""
     given = {"root": str(root), "queue": "*", **options}
     reading = PushingReader(columns_of(given), given)
     left = list(reading.pushFilters(filters or []))
@@ -352,9 +338,7 @@ def in_this_process(
     ], left
 
 
-def test_without_bodies_no_message_is_opened_but_for_its_header(
-    root: Path, opened: list[str]
-) -> None:
+def test_messages_are_opened_only_for_headers_and_bodies(root: Path, opened: list[str]) -> None:
     opened.clear()
     rows, _ = in_this_process(root, columns="queue,id,state,size,deliveries,visible_at,created_at")
     names = {row["id"] for row in rows} | {entry(row["queue"], row["id"]) for row in rows}
@@ -365,16 +349,14 @@ def test_without_bodies_no_message_is_opened_but_for_its_header(
     seen = [name for name in opened if name in names]
     assert seen
     assert all(name.endswith((".h", ".h.z")) for name in seen)
-    told = [row for row in rows if row["content_type"] or row["attributes"]]
-    assert 0 < len(told) < len(seen) + 1
+    found = [row for row in rows if row["content_type"] or row["attributes"]]
+    assert 0 < len(found) < len(seen) + 1
     opened.clear()
     in_this_process(root, columns="id,body")
     assert len(names.intersection(opened)) >= len(rows) - 1, "all of them are opened for bodies"
 
 
-def test_a_query_opens_only_what_it_uses(root: Path, read: Read) -> None:
-    from pyspark.sql import functions as f
-
+def test_a_query_opens_only_the_messages_it_needs(root: Path, read: Read) -> None:
     table = read(root)
     with INotify(nonblocking=True) as opens:
         opens.add_watch(root / "queues" / "jobs", flags.OPEN)
@@ -398,9 +380,7 @@ def test_a_query_opens_only_what_it_uses(root: Path, read: Read) -> None:
         assert of_messages() == {one.id}, "the filter spares the others"
 
 
-def test_a_filter_spares_what_does_not_pass(root: Path, opened: list[str]) -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThan, Not, StringContains, StringStartsWith
-
+def test_a_pushed_filter_opens_only_matches(root: Path, opened: list[str]) -> None:
     everything, _ = in_this_process(root)
     names = {row["id"] for row in everything}
     names |= {entry(row["queue"], row["id"]) for row in everything}
@@ -420,22 +400,11 @@ def test_a_filter_spares_what_does_not_pass(root: Path, opened: list[str]) -> No
         assert len([name for name in opened if name in names]) == len(rows), filters
 
 
-# -- while others work on the tree ---------------------------------------------------------------
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    with Spool(tmp_path / "mq", sync="none") as opened:
-        yield opened
+# -- concurrent changes --------------------------------------------------------------------------
 
 
 def _read_after(spool: Spool, change: Callable[[], Any]) -> list[tuple[str, str, bytes | None]]:
-    """What a reader makes of messages that it listed before a change: id, state, body."""
-    from fsmq.pipeline.columns import SCHEMA
-    from fsmq.pipeline.read.arrow import Batches
-    from fsmq.pipeline.read.finder import Finder
-    from fsmq.pipeline.read.listing import Listing, Range
-
+    """The id, state and body of messages that were listed before a change and read after it."""
     everywhere = [State.NEW, State.READY, State.DELAY, State.REMOVE]
     groups = list(Listing(spool.tree, lambda queue: True, everywhere).groups(Range()))
     change()
@@ -470,16 +439,16 @@ def _remaining(spool: Spool) -> set[str]:
         (lambda spool, queue, ids: (spool.deliver(), queue.delete()), "removed"),
     ],
 )
-def test_a_message_that_moves_after_it_was_listed_is_found_where_it_went(
+def test_a_message_that_moved_after_the_listing_is_found(
     spool: Spool, change: Callable[..., Any], state: str
 ) -> None:
     queue = spool.queue("jobs", create=True)
     ids = queue.put_many([b"1", b"2", b"3"])
-    told = _read_after(spool, lambda: change(spool, queue, ids))
-    assert told == [(id_, state, body) for id_, body in zip(ids, [b"1", b"2", b"3"], strict=True)]
+    rows = _read_after(spool, lambda: change(spool, queue, ids))
+    assert rows == [(id_, state, body) for id_, body in zip(ids, [b"1", b"2", b"3"], strict=True)]
 
 
-def test_a_message_that_is_gone_is_left_out(spool: Spool) -> None:
+def test_a_message_reaped_after_the_listing_is_left_out(spool: Spool) -> None:
     queue = spool.queue("jobs", create=True)
     [one, other] = queue.put_many([b"1", b"2"])
 
@@ -490,18 +459,13 @@ def test_a_message_that_is_gone_is_left_out(spool: Spool) -> None:
     assert _read_after(spool, reap) == [(other, "ready", b"2")]
 
 
-def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
-    spool: Spool,
-) -> None:
-    from fsmq.pipeline.read.listing import Listing, Range
-    from fsmq.spool.layout.tree import Tree
-
+def test_a_message_released_during_the_listing_is_read_once(spool: Spool) -> None:
     queue = spool.queue("jobs", create=True)
     queue.put_many([b"1", b"2", b"3"])
     [claimed] = queue.claim(visibility=900)
 
     class Watched(Tree):
-        """A tree in which a message is released when its queue's folder has been read."""
+        """A tree that releases a message after the folder of its queue was read."""
 
         def walk(self, path: str) -> Iterator[os.DirEntry[str]]:
             yield from super().walk(path)
@@ -517,7 +481,7 @@ def test_a_message_that_goes_back_while_the_folders_are_listed_is_seen_once(
     assert Counter(i for group in groups for i in group.ids) == Counter(_remaining(spool))
 
 
-def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool: Spool) -> None:
+def test_an_id_put_again_after_its_removal_is_two_messages(root: Path, spool: Spool) -> None:
     queue = spool.queue("jobs", create=True)
     queue.put(b"old", id="report-17")
     queue.remove("report-17")
@@ -529,7 +493,7 @@ def test_an_id_that_was_removed_and_put_again_is_two_messages(root: Path, spool:
     ]
 
 
-def test_the_times_of_bare_ids_are_read_at_once_as_they_are_read_one_by_one(spool: Spool) -> None:
+def test_times_of_bare_ids_are_the_same_in_bulk(spool: Spool) -> None:
     queue = spool.queue("jobs", create=True)
     queue.put_many([b""] * 2500)
     earliest, latest = (
@@ -548,7 +512,7 @@ def test_the_times_of_bare_ids_are_read_at_once_as_they_are_read_one_by_one(spoo
     assert len(bare) == 2502
     assert bare[earliest][0].timestamp() == 0
     assert bare[latest][0] is None, "beyond the year 9999"
-    # One name that is none of ours has all of its run read one by one.
+    # A foreign name makes the reader parse all ids of its run one by one.
     folder = spool.tree.root / "queues" / "jobs"
     strange = [f"{list(bare)[n]}\n{list(bare)[n + 1]}" for n in (5, 1500, 2500)]
     for name in strange:
@@ -560,7 +524,7 @@ def test_the_times_of_bare_ids_are_read_at_once_as_they_are_read_one_by_one(spoo
 
 @contextmanager
 def churn(spool: Spool) -> Iterator[None]:
-    """Claims and releases without end, in a thread."""
+    """Claim and release messages in a thread."""
     over = threading.Event()
 
     def work() -> None:
@@ -579,7 +543,7 @@ def churn(spool: Spool) -> Iterator[None]:
         worker.join()
 
 
-def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
+def test_every_message_is_read_once_while_others_claim(spool: Spool) -> None:
     ids = spool.queue("jobs", create=True).put_many(b"%d" % number for number in range(300))
     spool.deliver()
     with churn(spool):
@@ -592,12 +556,7 @@ def test_on_a_spool_at_work_every_message_is_read_once(spool: Spool) -> None:
 # -- batches -------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -> None:
-    from fsmq.pipeline.columns import SCHEMA, Run
-    from fsmq.pipeline.read.arrow import Batches
-    from fsmq.pipeline.read.finder import Finder
-    from fsmq.pipeline.read.listing import Group
-
+def test_a_batch_is_bounded_in_rows_and_unpacked_bytes(spool: Spool) -> None:
     many = Batches(SCHEMA)
     run = Run("jobs", State.READY, [uuid7() for _ in range(1000)], [(0, 0, b"")] * 1000)
     sizes = [len(batch) for _ in range(5) for batch in many.add(run)]
@@ -626,9 +585,7 @@ def test_a_batch_is_bounded_by_rows_and_by_what_bodies_unpack_to(spool: Spool) -
     assert min(map(sum, lengths[:-1])) > 8 * mebibyte, "no more of them than needed"
 
 
-def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -> None:
-    from fsmq.pipeline.read.arrow import no_collector
-
+def test_the_garbage_collector_is_paused_and_frozen() -> None:
     with no_collector():
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -638,12 +595,10 @@ def test_what_a_worker_has_loaded_is_not_searched_for_cycles_after_each_task() -
 # -- partitions ----------------------------------------------------------------------------------
 
 
-def test_ranges_of_names_divide_a_queue_evenly(spool: Spool) -> None:
-    from fsmq.pipeline.read.listing import Listing
-
+def test_ranges_of_names_split_a_queue_evenly(spool: Spool) -> None:
     spool.queue("jobs", create=True).put_many(NewMessage(b"", priority=n % 3) for n in range(2000))
     spool.deliver()
-    # So few are kept of what is listed; with millions it is the same.
+    # A small sample of the names, as with millions of messages.
     listing = Listing(spool.tree, lambda queue: True, [State.READY], sample=128)
     ranges = listing.split(lambda messages: round(messages / 500))
     assert 3 <= len(ranges) <= 5

@@ -1,4 +1,4 @@
-"""A job is told to stop in the midst of its work: what it says, and what it leaves."""
+"""A signal stops a job during its work; the next run continues."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from fsmq.cli import main
 from fsmq.spool import NewMessage, Spool, prepare
@@ -21,20 +21,17 @@ from tests.pipeline.archives import archived
 from tests.pipeline.processes import PATIENCE_S
 from tests.spool.helpers import visible
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.timeout(300)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# So many files or batches take so long that a signal which is late still finds a job at work.
+# Enough files or batches for a late signal to find the job still running.
 AMOUNT, PER_BATCH = 1000, 5
 _OF_ONE_FILE = "spark.sql.files.maxPartitionBytes", "64"
 
 
 @pytest.fixture(autouse=True)
 def harmless() -> Iterator[None]:
-    """A signal that comes too late fails the test, and does not end it."""
+    """A signal after the job does not kill the tests."""
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -48,7 +45,7 @@ def do(root: Path, *words: object) -> Result:
 def stopped(
     number: signal.Signals, is_at_work: Callable[[], object], root: Path, *words: object
 ) -> None:
-    """Send a job a signal when it is at work; it says in two lines what became of it."""
+    """Send a running job a signal; it must exit with code 130 and a hint."""
 
     def strike() -> None:
         eventually(is_at_work, PATIENCE_S)
@@ -62,7 +59,7 @@ def stopped(
     assert done.stderr == "fsmq: stopped\n      run it again: it continues where it stopped\n"
 
 
-def test_a_write_that_is_stopped_puts_nothing_and_is_done_by_the_next_run(
+def test_a_stopped_load_puts_nothing_and_is_finished_by_the_next(
     spark: SparkSession, root: Path, tmp_path: Path
 ) -> None:
     with Spool(root, sync="none") as spool:
@@ -78,16 +75,14 @@ def test_a_write_that_is_stopped_puts_nothing_and_is_done_by_the_next_run(
         stopped(signal.SIGTERM, lambda: list(staging.glob(".load-*/*/*")), root, *load)
     finally:
         spark.conf.unset(_OF_ONE_FILE[0])
-    # A task that begins behind the job's end leaves what nobody commits; it is removed in time.
+    # A late task may leave uncommitted files, which are removed later.
     assert list(staging.glob("[!.]*:*")) == []
     assert visible(root) == []
     assert json.loads(do(root, *load).stdout)["messages"] == AMOUNT
     assert len(visible(root)) == AMOUNT
 
 
-def test_an_archive_that_is_stopped_goes_on(
-    spark: SparkSession, root: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_archive_continues(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         posted = jobs.put_many([NewMessage(b"%d" % n) for n in range(AMOUNT)])
@@ -98,7 +93,7 @@ def test_an_archive_that_is_stopped_goes_on(
         stopped(signal.SIGINT, lambda: list(folder.glob("queue=*/*/*")), root, *archive, part)
         assert 0 < len(visible(root)) <= AMOUNT
         if json.loads(do(root, *archive).stdout)["hidden"]:
-            # It was stopped between a claim and its note: timers give that back.
+            # It was stopped between a claim and its note: only the timer releases the claim.
             spool.complete(prepare.release_many(spool.context, "jobs"))
             do(root, *archive)
         assert visible(root) == []
