@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import urllib.request
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
 from tests.harness.suite import Suite
+from tests.http.keyfile import bearer
 
 
 class Api:
@@ -74,3 +78,34 @@ def page_or_error(api: Api, path: str) -> str:
         return page(api, path)
     except HTTPError as error:
         return error.read().decode()
+
+
+class Site(NamedTuple):
+    """A suite, its keys by name, and a message and a move in it."""
+
+    suite: Suite
+    keys: dict[str, str]
+    message: str = ""
+    move: str = ""
+
+    def ask(
+        self,
+        key: str,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    ) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.suite.port, timeout=60)
+        headers = {**bearer(self.keys[key]), "Origin": self.suite.url}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        connection.request(method, f"/_ui/{path}", urlencode(form or {}), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+
+def buttons(text: str) -> set[str]:
+    """The actions of the buttons on a page."""
+    return set(re.findall(r'name="do" value="(\w+)"', text))

@@ -14,10 +14,9 @@ from fsmq.spool.spool import Spool
 from tests.harness.suite import Suite
 from tests.http.keyfile import add_key
 
-from .asked import Api
+from .asked import Api, Site, buttons
 from .browser import OpenTab, needs_chromium
 from .test_hostile import TEXTS
-from .test_rights import Site
 
 BUTTONS = {
     "new-log": {"create": "admin"},
@@ -57,11 +56,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with Suite(folder / "root", mq_options=[f"--keys={file}", "--sync=none"]) as suite:
         with Spool(suite.root, sync="none") as spool:
             fill(spool)
-        yield Site(suite, keys, "")
-
-
-def buttons(text: str) -> set[str]:
-    return {part.partition('"')[0] for part in text.split('name="do" value="')[1:]}
+        yield Site(suite, keys)
 
 
 @pytest.mark.parametrize("right", RIGHTS)
@@ -130,37 +125,13 @@ def test_expired_messages_are_skipped_with_a_note(suite: Suite) -> None:
         spool.tend_logs()
         first = log.stats().first
     assert first > 3
-    site = Site(suite, {"": "none"}, "")
+    site = Site(suite, {"": "none"})
     _, text = site.ask("", "GET", "logs/short?from=2")
     assert "have been removed" in text
     assert f'id="o{first}"' in text
     status, text = site.ask("", "GET", "logs/short/m/2")
     assert (status, f"the offsets {first} to 39" in text) == (404, True)
     assert site.ask("", "GET", "logs/short/m/2/body")[0] == 410
-
-
-def test_bodies_can_be_hidden(tmp_path: Path) -> None:
-    with Suite(tmp_path / "root", mq_options=["--ui-bodies=off", "--sync=none"]) as suite:
-        with Spool(suite.root, sync="none") as spool:
-            entry = LogEntry("a secret", key="veiled", attributes={"tenant": "veiled"})
-            spool.log("visits", create=True).publish_many([entry])
-        site = Site(suite, {"": "none"}, "")
-        for path in ("logs/visits", "logs/visits/m/0", "logs/visits/m/0/body"):
-            _, text = site.ask("", "GET", path)
-            assert "a secret" not in text
-            assert "veiled" not in text
-
-
-def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
-    with Suite(tmp_path / "root", mq_options=["--ui=read-only", "--sync=none"]) as suite:
-        with Spool(suite.root, sync="none") as spool:
-            fill(spool)
-        site = Site(suite, {"": "none"}, "")
-        for path in BUTTONS:
-            assert not buttons(site.ask("", "GET", path)[1]), path
-            status, _ = site.ask("", "POST", path, {"do": "delete", "typed": "visits"})
-            assert status in (403, 404, 405), path
-        assert (suite.root / "logs" / "visits").is_dir()
 
 
 @needs_chromium

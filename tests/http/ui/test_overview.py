@@ -16,10 +16,9 @@ from tests.harness.suite import Suite, eventually
 from tests.http.inside import Inside
 from tests.http.keyfile import add_key
 
-from .asked import Api
+from .asked import Api, Site
 from .browser import OpenTab, needs_chromium
 from .filled import write_history
-from .test_rights import Site
 
 ITEM = re.compile(r'<li><span class="tag[^"]*">([^<]*)</span> <a href="[^"]*">([^<]*)</a> ([^<]*)')
 TILE = re.compile(r"<span>([^<]*)</span> <strong[^>]*>(?:<span[^>]*>)?([^<]*)")
@@ -52,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             spool.queue(f"{name}.dead", create=True).put(b"dead")
     write_history(root)
     with Suite(root, mq_options=[f"--keys={file}", "--sync=none", "--processes=1"]) as suite:
-        site = Site(suite, keys, "")
+        site = Site(suite, keys)
         eventually(lambda: "theirs" in site.ask("all", "GET", "")[1])
         yield site
 
@@ -119,7 +118,7 @@ def test_queries_of_the_list_of_queues_redirect_to_it(site: Site) -> None:
 
 def test_an_empty_spool_shows_only_a_hint(tmp_path: Path) -> None:
     with Suite(tmp_path / "root", mq_options=["--sync=none"]) as suite:
-        site = Site(suite, {"": "none"}, "")
+        site = Site(suite, {"": "none"})
         _, text = site.ask("", "GET", "")
         assert "No queue yet" in text
         assert "<h2" not in text

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlencode
 
 import pytest
 
+from fsmq.spool import Spool
+from fsmq.spool.log.log import LogEntry
 from tests.cli.test_examples import called
 from tests.harness.suite import Suite, eventually
-from tests.http.keyfile import add_key, bearer
+from tests.http.keyfile import add_key
 
-from .asked import Api
+from .asked import Api, Site, buttons
+from .test_logs_seen import BUTTONS as LOG_BUTTONS
+from .test_logs_seen import fill
 
 RIGHTS = ("look", "receive", "send", "admin")
 # Page: the values of its buttons, and the right that each needs.
@@ -44,32 +45,6 @@ BUTTONS = {
 NEW = {"new": "queues", "new-topic": "topics", "schedules/new": "schedules"}
 
 
-class Site(NamedTuple):
-    """A suite with a key for each right."""
-
-    suite: Suite
-    keys: dict[str, str]
-    message: str
-    move: str = ""
-
-    def ask(
-        self,
-        key: str,
-        method: str,
-        path: str,
-        form: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
-    ) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.suite.port, timeout=60)
-        headers = {**bearer(self.keys[key]), "Origin": self.suite.url}
-        if form is not None:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-        connection.request(method, f"/_ui/{path}", urlencode(form or {}), headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, text
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("rights")
@@ -89,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         api.make("jobs.dead")
         api.make("jobs")
         api.change("jobs", max_deliveries=5, dead_letter_queue="jobs.dead")
-        site = Site(suite, keys, "")
+        site = Site(suite, keys)
         assert site.ask("all", "POST", "topics", {"do": "create", "topic": "news"})[0] == 303
         schedule = {"do": "define", "name": "s", "cron": "0 3 * * *", "queue": "jobs"}
         assert site.ask("all", "POST", "schedules", schedule)[0] == 303
@@ -107,11 +82,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_a_page_has_only_buttons_that_the_key_allows(site: Site, right: str) -> None:
-    for path, buttons in BUTTONS.items():
+    for path, rights in BUTTONS.items():
         status, text = site.ask(right, "GET", path)
-        found = set(re.findall(r'name="do" value="(\w+)"', text))
-        for button, needed in buttons.items():
-            assert (button in found) == (needed == right), (path, button, status)
+        for button, needed in rights.items():
+            assert (button in buttons(text)) == (needed == right), (path, button, status)
 
 
 def test_suggestions_name_only_visible_queues(site: Site) -> None:
@@ -128,10 +102,10 @@ def test_suggestions_name_only_visible_queues(site: Site) -> None:
 
 @pytest.mark.parametrize("right", RIGHTS)
 def test_forged_forms_are_refused(site: Site, right: str) -> None:
-    for path, buttons in BUTTONS.items():
+    for path, rights in BUTTONS.items():
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
         place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
-        for button, needed in buttons.items():
+        for button, needed in rights.items():
             if needed == right:
                 continue
             form = {"do": button, "message": site.message, "sure": "yes", "typed": "jobs"}
@@ -173,7 +147,7 @@ def test_creating_a_channel_needs_the_admin_right_on_it(tmp_path: Path) -> None:
     key = add_key(tmp_path / "keys.toml", "log", "--admin=logs/l")
     options = [f"--keys={tmp_path / 'keys.toml'}", "--sync=none"]
     with Suite(tmp_path / "root", mq_options=options, mover=False, reaper=False) as suite:
-        site = Site(suite, {"log": key}, "")
+        site = Site(suite, {"log": key})
         assert site.ask("log", "POST", "logs", [("do", "create"), ("log", "l")])[0] == 303
         create = [("do", "create_channel"), ("channel", "c")]
         for form in (create, [*create, ("do", "delete")], [*create, ("channel", "d")]):
@@ -205,20 +179,24 @@ def test_read_only_pages_have_no_buttons_and_no_routes(tmp_path: Path) -> None:
         api = Api(suite)
         api.make("jobs")
         api.put("jobs")
-        site = Site(suite, {"": "none"}, "")
+        with Spool(suite.root, sync="none") as spool:
+            fill(spool)
+        site = Site(suite, {"": "none"})
         eventually(lambda: "q/jobs" in site.ask("", "GET", "queues")[1])
-        for path in BUTTONS:
-            status, text = site.ask("", "GET", path)
-            assert 'name="do"' not in text, path
-        for place in ("queues", "q/jobs", "topics", "topics/news", "schedules", "work"):
-            status, _ = site.ask("", "POST", place, {"do": "delete", "typed": "jobs"})
-            assert status in (403, 404, 405), place
+        for path in (*BUTTONS, *LOG_BUTTONS):
+            assert 'name="do"' not in site.ask("", "GET", path)[1], path
+        places = ("queues", "q/jobs", "topics", "topics/news", "schedules", "work", *LOG_BUTTONS)
+        for place in places:
+            for typed in ("jobs", "visits"):
+                status, _ = site.ask("", "POST", place, {"do": "delete", "typed": typed})
+                assert status in (403, 404, 405), place
         assert (suite.root / "queues" / "jobs").is_dir()
+        assert (suite.root / "logs" / "visits").is_dir()
 
 
 def test_pages_can_be_switched_off(tmp_path: Path) -> None:
     with Suite(tmp_path / "root", mq_options=["--ui=off", "--sync=none"]) as suite:
-        site = Site(suite, {"": "none"}, "")
+        site = Site(suite, {"": "none"})
         assert site.ask("", "GET", "")[0] == 404
 
 
@@ -227,9 +205,13 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
         api = Api(suite)
         api.make("jobs")
         message = api.put("jobs", b"a secret", X_Message_Attribute_Tenant="veiled")
-        site = Site(suite, {"": "none"}, "")
+        with Spool(suite.root, sync="none") as spool:
+            entry = LogEntry("a secret", key="veiled", attributes={"tenant": "veiled"})
+            spool.log("visits", create=True).publish_many([entry])
+        site = Site(suite, {"": "none"})
         places = (f"m/{message}", f"m/{message}/body", f"send?again={message}")
-        for path in ("q/jobs?state=ready", *(f"q/jobs/{place}" for place in places)):
+        logs = ("logs/visits", "logs/visits/m/0", "logs/visits/m/0/body")
+        for path in ("q/jobs?state=ready", *(f"q/jobs/{place}" for place in places), *logs):
             _, text = site.ask("", "GET", path)
             assert "a secret" not in text
             assert "veiled" not in text
@@ -237,11 +219,11 @@ def test_bodies_can_be_hidden(tmp_path: Path) -> None:
 
 def test_the_shell_commands_on_pages_are_valid(site: Site) -> None:
     found = set()
-    for path, buttons in BUTTONS.items():
+    for path, rights in BUTTONS.items():
         texts = [site.ask("all", "GET", path)[1]]
         place = path.partition("?")[0].removesuffix("/send").removesuffix("/settings")
         place = {"dead": "q/jobs.dead", "queues": "q/jobs", **NEW}.get(place, place)
-        for button in buttons:
+        for button in rights:
             # Without ``sure`` the answer is a confirmation, or the action is carried out.
             form = {"do": button, "message": site.message, "queue": "jobs", "to": "jobs.dead"}
             form |= {"topic": "news", "ref": site.move, "name": "s", "cron": "0 4 * * *"}
