@@ -37,7 +37,7 @@ def test_there_are_not_more_lines_than_were_decided() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 96_500, "the core": 55_000, "tests": 110_500}
+    limits = {"fsmq": 97_000, "the core": 55_000, "tests": 109_500}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.log.log import Log
+from fsmq.spool.log.log_places import From
 
 MODES = pytest.mark.parametrize("writers", ["host", "hosts"])
 
 
-def bodies(log: Log, from_: int = 0) -> list[bytes]:
+def bodies(log: Log, from_: From = 0) -> list[bytes]:
     return [message.body for message in log.read(from_)]
 
 

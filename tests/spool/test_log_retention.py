@@ -69,7 +69,7 @@ def test_old_messages_of_a_log_without_channels_are_removed(log: Log, clock: Clo
     assert 0 < log.first() < 200
     first = log.first()
     assert_gone_before(log, first)
-    assert len(bodies(log)) == 200 - first
+    assert len(bodies(log, "first")) == 200 - first
     clock.advance(HOUR_S)
     tend(log)
     assert log.first() == log.end() == 200

@@ -165,7 +165,7 @@ def test_a_clock_that_is_set_makes_no_second_message(spool: Spool, clock: Clock)
     assert pass_time(spool, clock, 900) == []
     assert pass_time(spool, clock, 600) == ["01 12:30:00"]
     clock.advance(3600)  # the runs in between count as missed
-    expected = [f"01 {time}:00" for time in "12:40 12:50 13:00 13:10 13:20 13:30".split()]
+    expected = [f"01 {time}:00" for time in ["12:40", "12:50", "13:00", "13:10", "13:20", "13:30"]]
     assert pass_time(spool, clock, 30) == expected
     clock.advance(-3600)
     assert pass_time(spool, clock, 3570) == []

@@ -85,7 +85,7 @@ def test_a_pull_to_the_read_side_is_a_move(spool: Spool, noted: Noted) -> None:
     spool.complete(dedup.poll(spool.context, "jobs", 1, 0.0))
     spool.deliver()
     spool.complete(dedup.poll(spool.context, "jobs", 1, 60.0))
-    assert noted.events == "accepted delivered moved claimed redelivered claimed".split()
+    assert noted.events == ["accepted", "delivered", "moved", "claimed", "redelivered", "claimed"]
 
 
 def test_rows_of_the_table_differ_in_their_step_or_rename() -> None:
@@ -137,7 +137,18 @@ _ANY = (State.NEW, State.READY, State.DELAY)
 
 
 def test_views_change_nothing() -> None:
-    reading = "folder path stat has_queue queues names walk ready_names show_ready open".split()
+    reading = [
+        "folder",
+        "path",
+        "stat",
+        "has_queue",
+        "queues",
+        "names",
+        "walk",
+        "ready_names",
+        "show_ready",
+        "open",
+    ]
     for path in (HOME / "fsmq/spool/views").rglob("*.py"):
         text = path.read_text()
         assert set(re.findall(r"\btree\.(\w+)\(", text)) <= set(reading), path
