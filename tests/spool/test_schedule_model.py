@@ -123,7 +123,7 @@ class ScheduleMachine(RuleBasedStateMachine):
             return Plan(**of, done=int(now))
         continues = was.cron == of["cron"] and not (was.paused and not of["paused"])
         continues = continues and self.has_begun()
-        return Plan(**of, done=was.done if continues else int(now), last=was.last)
+        return Plan(**of, done=was.done if continues else max(was.done, int(now)), last=was.last)
 
     @rule(
         number=movers, cron=lines, body=bodies, catch_up=catch_ups, paused=st.just(False),
@@ -181,9 +181,13 @@ class ScheduleMachine(RuleBasedStateMachine):
         ) and found.paused == plan.paused  # fmt: skip
 
     def stamp(self, number: int) -> None:
-        """If the marker has another cron line, runs count from the file's time: set it."""
+        """If the marker has another cron line, runs count from the file's time, or from what the
+        marker has done if that is later: set it."""
         now = self.now(number)
         os.utime(self.root / "schedules" / f"{NAME}.json", (now, now))
+        marker = self.files.marker(NAME)
+        if self.plan is not None and marker is not None and not self.has_begun():
+            self.plan.done = max(int(now), marker.done)
 
     def has_begun(self) -> bool:
         """Whether the marker was written for this line; otherwise the next writer starts anew."""

@@ -176,6 +176,41 @@ def test_a_clock_that_is_set_makes_no_second_message(spool: Spool, clock: Clock)
     assert "ahead of this clock" in state.problem
 
 
+def pause_and_resume(spool: Spool, clock: Clock) -> None:
+    spool.schedule(NAME).configure(paused=True)
+    spool.schedule(NAME).configure(paused=False)
+
+
+def change_line(spool: Spool, clock: Clock) -> None:
+    spool.schedule(NAME).configure(cron="*/5 * * * *")
+
+
+def define_with_another_line(spool: Spool, clock: Clock) -> None:
+    define(spool, "*/5 * * * *", catch_up="all")
+
+
+def edit_file(spool: Spool, clock: Clock) -> None:
+    path = Path(f"{spool.tree.root}/schedules/{NAME}.json")
+    path.write_text(path.read_text().replace("*/10", "*/5"))
+    os.utime(path, (clock.now, clock.now))
+
+
+@pytest.mark.parametrize(
+    "change", [pause_and_resume, change_line, define_with_another_line, edit_file]
+)
+def test_no_run_is_repeated_when_a_host_whose_clock_is_behind_changes_a_schedule(
+    spool: Spool, clock: Clock, change: Callable[[Spool, Clock], None]
+) -> None:
+    define(spool, catch_up="all")
+    assert pass_time(spool, clock, 1200) == ["01 12:10:00", "01 12:20:00"]
+    clock.advance(-900)
+    change(spool, clock)
+    clock.advance(901)
+    spool.run_schedules()
+    assert claim_runs(spool) == []
+    assert pass_time(spool, clock, 600)[-1] == "01 12:30:00"
+
+
 def test_two_hosts_whose_clocks_differ_put_one_message(spool: Spool, clock: Clock) -> None:
     define(spool, catch_up="all")
     ahead = Clock()

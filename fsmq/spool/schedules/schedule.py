@@ -177,8 +177,11 @@ class Schedule:
             # The marker of an earlier schedule that was removed by hand.
             self._context.tree.unlink(files.path(self.name, DONE))
         marker = files.marker(self.name)
+        # Never back, even if this clock is behind: what was put since may be acknowledged.
+        before = 0 if was is None else files.done_until(self.name, was)
+        done = max(int(self._context.clock()), before)
         last = None if marker is None else marker.last
-        begun = Marker(content.cron, content.timezone, int(self._context.clock()), last)
+        begun = Marker(content.cron, content.timezone, done, last)
         goes_on = resumes = False
         # If the marker is of another line, a process died between changing the line and the marker.
         if isinstance(was, ScheduleSettings) and marker is not None and marker.fits(was):

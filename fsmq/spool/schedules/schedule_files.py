@@ -52,9 +52,12 @@ class Marker(NamedTuple):
     last: int | None = None
     owed: Mapping[int, str] = MappingProxyType({})
 
-    def fits(self, schedule: ScheduleSettings) -> bool:
-        """Whether it belongs to the schedule's current line."""
-        return (self.cron, self.timezone) == (schedule.cron, schedule.timezone)
+    def fits(self, schedule: ScheduleSettings | str) -> bool:
+        """Whether it belongs to the schedule's current line; False if that is unreadable."""
+        return not isinstance(schedule, str) and (self.cron, self.timezone) == (
+            schedule.cron,
+            schedule.timezone,
+        )
 
     def encode(self) -> bytes:
         found: dict[str, Any] = {"cron": self.cron, "timezone": self.timezone, "done": self.done}
@@ -157,12 +160,15 @@ class ScheduleFiles:
             if (match := _draft.fullmatch(found)) is not None and match["name"] == name
         ]
 
-    def done_until(self, name: str, schedule: ScheduleSettings) -> int:
-        """The moment after which a schedule continues. Raises NoSuchSchedule, too."""
+    def done_until(self, name: str, schedule: ScheduleSettings | str) -> int:
+        """The moment after which a schedule continues. Raises NoSuchSchedule, too.
+
+        A marker of another line says what that line has done: the ids of both are the same.
+        """
         marker = self.marker(name)
-        if marker is not None and marker.fits(schedule):
-            return marker.done
-        return self.begins(name)
+        if marker is None:
+            return self.begins(name)
+        return marker.done if marker.fits(schedule) else max(marker.done, self.begins(name))
 
     def state(self, name: str) -> ScheduleState:
         """The state of a schedule. Raises NoSuchSchedule, Unavailable."""
@@ -185,7 +191,7 @@ class ScheduleFiles:
         if done > now + _AHEAD_S:
             return (
                 f"it is done up to {int(done - now)} s ahead of this clock: the clock of a mover"
-                " was, or is, wrong; define it anew to begin now"
+                " was, or is, wrong; delete and create it to begin now"
             )
         return None
 
