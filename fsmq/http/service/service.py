@@ -166,9 +166,13 @@ class Service(Runner):
         :func:`fsmq.spool.prepare.publish_copies` raises, Overloaded, TooManyRequests.
         """
         async with self._telling(call.sender, topic):
-            to = self.spool.context.topics.known(topic, FEW)
+            topics = self.spool.context.topics
+            to = topics.known(topic, FEW)
             light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
-            publish = partial(self._publish, call, topic, message, to if light else None)
+            # Here, and not in the thread, which may go on when the request has ended.
+            subscribed = await self.listing(topics.subscribed, topic) if to is None else to
+            hold_looks(call, (one.filter for one in subscribed), [message.body])
+            publish = partial(self._publish, topic, message, to if light else None)
             found = await self.do(publish, light=light)
             self._wake_readers(found)
             return seen_of(call.sender, found)
@@ -207,12 +211,11 @@ class Service(Runner):
                 self._wake_readers(found)
 
     def _publish(
-        self, call: Call, topic: str, message: NewMessage, to: Sequence[Subscription] | None
+        self, topic: str, message: NewMessage, to: Sequence[Subscription] | None
     ) -> Prepared[dict[str, str]]:
         topics = self.spool.context.topics
         if to is None:
             to = topics.subscribed(topic)
-        hold_looks(call, (one.filter for one in to), [message.body])
         return self._publish_copies(topic, copies_of(topics, topic, message, to))
 
     def _publish_copies(
