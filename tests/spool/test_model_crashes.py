@@ -162,7 +162,9 @@ class CrashingMachine(SpoolMachine):
             if left is not None:
                 self.show(left)
             else:
-                message_id = own + ".h" * bool(headers[1])
+                message_id = own
+                if headers[1]:
+                    message_id = f"{own}.h" if own == CARRYING else f"@{own}@.h"
                 self.model(name).messages[message_id] = Fact(body, headers=headers)
 
         self.die(put, at, [stored], restart=restart)
