@@ -310,19 +310,20 @@ def _passing(table: DataFrame, tests: list[str]) -> list[Found]:
 
 # -- what is opened ------------------------------------------------------------------------------
 
-_files: list[str] = []
-
-
-def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open" and isinstance(arguments[0], str):
-        _files.append(arguments[0].rpartition("/")[2])
-
 
 @pytest.fixture(scope="module")
-def opened() -> list[str]:
+def opened() -> Iterator[list[str]]:
     """The names of all files that this process opens, from an audit hook."""
-    sys.addaudithook(_note)
-    return _files
+    files: list[str] = []
+    is_over = False
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and not is_over and isinstance(arguments[0], str):
+            files.append(arguments[0].rpartition("/")[2])
+
+    sys.addaudithook(note)
+    yield files
+    is_over = True  # a hook cannot be removed, and must not keep what later tests open
 
 
 def in_this_process(
