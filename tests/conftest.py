@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: a root, and a running suite for each module."""
+"""Fixtures of all tests (a root, a running suite for each module), and the order of tests."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.harness import sample
 from tests.harness.apart import Apart
+from tests.harness.mounts import mount  # noqa: F401 (a fixture)
 from tests.harness.suite import Suite
 from tests.replay.place import scratch
 
 _numbers = count(1)
 _PIPELINE = "tests/pipeline/"
-# What is asked there has the same answer on a filesystem in memory, …
+# Tests that pass just as well on a filesystem in memory, …
 _IN_MEMORY = ("tests/cli/", "tests/client/", "tests/http/", "tests/spool/")
-# … except what is about syncs, or wants a second filesystem.
+# … except those of syncs, and those that need a second filesystem.
 _ON_DISK = (
     "tests/http/test_daemons.py",
     *(f"tests/spool/test_{name}.py" for name in ("sync", "filesystem", "network", "faults")),
 )
-# Bytes for all processes of a run; a container has 64 MiB there unless it is told otherwise.
+# Bytes for all processes of a run; a container has 64 MiB there by default.
 _ROOM = 2 << 30
-# Each of their tests forks again and again: see `tests/harness/apart.py`.
+# Their tests fork often: see `tests/harness/apart.py`.
 _FORK_MUCH = tuple(
     f"tests/spool/test_{name}"
     for name in ("crash", "schedule", "model_crashes", "dedup_ids", "fifo_model", "reprioritize")
 )
-# Files of a minute or more that share something, and then those whose tests share nothing: begun
-# late, one would keep a single process at the end of the whole run.
+# Files of a minute or more whose tests share something, then those whose tests share nothing. They
+# start first: else one of them would run alone at the end.
 _LONG = (
     _PIPELINE,
     *_FORK_MUCH,
@@ -52,7 +53,7 @@ _LONG = (
     "tests/test_real_input.py",
     "tests/http/test_loop.py",
     "tests/faults/test_real_disks.py",
-    "tests/http/ui/test_actions.py",  # a browser, which takes more than one core: not four at once
+    "tests/http/ui/test_actions.py",  # a browser needs more than one core: not four at once
     "tests/http/ui/test_pages_seen.py",
 )
 _SHARE_NOTHING = (
@@ -61,13 +62,11 @@ _SHARE_NOTHING = (
     "tests/interleave/test_interleave.py",
     "tests/test_benchmarks.py",
 )
-# By so much `nice`: where both want a core, the others have a quarter of it. The daemons that they
-# start have sessions of their own, which Linux gives the share of all tests together (autogroups):
-# without that they starve beside Spark, and the whole takes longer.
-_GIVES_WAY = 5
+# Niceness of all tests but Spark's: they get a quarter of a contested core. Daemons have their own
+# sessions, and Linux shares cores by session (autogroups): without this they slow Spark down.
+_NICENESS = 5
 
-# How long an example takes, or to make one, tells how busy the machine is; how large one is, or
-# whether it is wanted, is chance.
+# The time of an example depends on the load of the machine; its size is chance.
 _SEARCH: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [
@@ -77,24 +76,23 @@ _SEARCH: dict[str, Any] = {
         hypothesis.HealthCheck.large_base_example,
     ],
 }
-# Each run of the tests looks at the same examples, so that a change fails only for what it does;
-# `make soak-models` looks at others each time.
+# Each run tries the same examples, so that a failure is due to the change; `make soak-models`
+# tries others each time.
 hypothesis.settings.register_profile("same", derandomize=True, **_SEARCH)
 hypothesis.settings.register_profile("random", **_SEARCH)
 hypothesis.settings.load_profile("same")
 
-# Tests start a thousand programs: each would compile all that it imports once more.
+# Tests start a thousand programs: without bytecode each would compile its imports again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 
 _IS_ONE_OF_MANY = "PYTEST_XDIST_WORKER" in os.environ
 _apart = Apart(lambda nodeid: nodeid.startswith(_FORK_MUCH))
 
 
 class _OneSpark(LoadFileScheduling):
-    """A file's tests run in one process, and all of the pipeline's: they share one Spark.
+    """The tests of a file run in one process, and so do all of the pipeline, which share one Spark.
 
-    Those of some files share nothing, and run wherever there is room.
+    Tests of files that share nothing run in any process.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -110,12 +108,12 @@ def _is_pipeline(nodeid: str) -> bool:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """What ``--dist loadgroup`` would do if it knew pytest 9.2."""
+    """Like ``--dist loadgroup``, which does not work with pytest 9.2."""
     return _OneSpark(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sample", action="store_true", help="what `make test` does of all tests")
+    parser.addoption("--sample", action="store_true", help="only the tests that `make test` runs")
 
 
 def _unchanged(config: pytest.Config) -> list[str]:
@@ -123,9 +121,7 @@ def _unchanged(config: pytest.Config) -> list[str]:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    return [
-        f"left out, since nothing they are about has changed: {one}" for one in _unchanged(config)
-    ]
+    return [f"left out, because their subject has not changed: {one}" for one in _unchanged(config)]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -134,7 +130,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sample does not need; begin with the longest, the pipeline first."""
+    """Leave out what is not in the sample; start with the longest, the pipeline first."""
     if config.getoption("--sample"):
         out = sample.left_out(item.nodeid for item in items)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
@@ -149,7 +145,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage among a million objects that stay: those of pytest and of its imports."""
+    """Collect no garbage meanwhile: pytest and its imports make a million objects that stay."""
     gc.disable()
     try:
         return (yield)
@@ -159,14 +155,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the others give way to the process that has the longest, as long as that is at it."""
+    """Give the process of the pipeline, which takes longest, more of a core than the others."""
     if _IS_ONE_OF_MANY and not _is_pipeline(item.nodeid) and not os.nice(0):
-        os.nice(_GIVES_WAY)
+        os.nice(_NICENESS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Run tests that fork much elsewhere, unless this process has imported nothing else."""
+    """Run tests that fork often in a small interpreter, unless this run has one process."""
     if not _IS_ONE_OF_MANY or not item.nodeid.startswith(_FORK_MUCH):
         return None
     pytest_runtest_setup(item)
@@ -179,10 +175,10 @@ def pytest_sessionfinish() -> None:
 
 
 class Folders:
-    """Folders for tests; in place of pytest's own factory.
+    """Folders for tests, in place of pytest's factory.
 
-    disk: makes those of tests that are about disks. memory: where those of the others lie, for whom
-    a disk only takes time: a sync, or the end of a folder, some milliseconds each.
+    disk: the factory for tests of disks. memory: the place for all others, which saves them the
+    milliseconds that a disk takes for a sync or the removal of a folder.
     """
 
     def __init__(self, disk: pytest.TempPathFactory, memory: Path) -> None:
@@ -190,7 +186,7 @@ class Folders:
         self._memory = memory
 
     def mktemp(self, basename: str, numbered: bool = True) -> Path:
-        test = os.environ["PYTEST_CURRENT_TEST"]  # or the first one that needs the folder
+        test = os.environ["PYTEST_CURRENT_TEST"]  # the first one that needs the folder
         if test.startswith(_ON_DISK) or not test.startswith(_IN_MEMORY):
             return self._disk.mktemp(basename, numbered)
         folder = self._memory / (f"{basename}{next(_numbers)}" if numbered else basename)
@@ -214,7 +210,7 @@ def tmp_path_factory(
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: Folders) -> Iterator[Path]:
-    """A folder of the test's own; if the test passes it is gone at once, as memory is short."""
+    """A folder for one test, removed as soon as it passes, because memory is short."""
     failed = request.session.testsfailed
     folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", request.node.name)[:30])
     yield folder
@@ -224,20 +220,20 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: Folders) -> Itera
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A place for a spool; nothing stands there yet."""
+    """A path for a spool that does not exist yet."""
     return tmp_path / "mq"
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    """The three programs, shared by a module's tests, each of which uses queues of its own."""
+    """The three programs, shared by the tests of a module, each of which uses its own queues."""
     with Suite(tmp_path_factory.mktemp("suite") / "mq") as running:
         yield running
 
 
 @pytest.fixture
 def queue(suite: Suite, request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own in the shared suite; gone queues leave nothing behind."""
+    """A queue for one test in the shared suite."""
     name = re.sub(r"[^a-z0-9_]", "-", request.node.name.lower())[:100] + f"-{next(_numbers)}"
     (suite.root / "queues" / name).mkdir()
     return name
@@ -245,7 +241,7 @@ def queue(suite: Suite, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def client(suite: Suite) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP client whose paths begin at the suite."""
+    """An HTTP client of the suite."""
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(suite.url, timeout=timeout) as session:
         yield session

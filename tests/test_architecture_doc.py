@@ -1,4 +1,4 @@
-"""docs/architecture.md and CONTRIBUTING.md: what they name is there."""
+"""The functions and files that docs/architecture.md and CONTRIBUTING.md name exist."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def is_function(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
-def test_the_ways_have_steps() -> None:
+def test_the_page_names_steps() -> None:
     assert len(STEPS) > 20
 
 
 @pytest.mark.parametrize(("path", "name"), STEPS)
-def test_each_step_is_where_the_page_says(path: str, name: str) -> None:
+def test_a_step_exists_in_the_named_module(path: str, name: str) -> None:
     assert name in defined(path)
 
 
 @pytest.mark.parametrize(
     "path", sorted(set(re.findall(r"`((?:fsmq|tests)/(?:\w+/)*\w+\.py)`", CONTRIBUTING)))
 )
-def test_each_file_to_read_is_there(path: str) -> None:
+def test_a_file_that_contributing_names_exists(path: str) -> None:
     assert (HOME / path).is_file()
 
 
-def test_each_room_is_there() -> None:
-    rooms = set(re.findall(r"`(\w+/)`", PAGE)) - {"new/", "delay/", "remove/"}
+def test_each_package_that_the_page_names_exists() -> None:
+    packages = set(re.findall(r"`(\w+/)`", PAGE)) - {"new/", "delay/", "remove/"}
     folders = {f"{path.name}/" for path in (HOME / "fsmq").rglob("*") if path.is_dir()}
-    assert rooms <= folders
-    assert len(rooms) > 15
+    assert packages <= folders
+    assert len(packages) > 15

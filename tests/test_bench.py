@@ -1,4 +1,4 @@
-"""``fsmq bench``: it measures, leaves nothing behind, and advises by what it found."""
+"""``fsmq bench`` measures, removes its files, and advises a method of sync."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -20,59 +19,52 @@ _METHODS = ("fsync", "syncfs", "auto", "none")
 _GROUPS = (1, 8, 64)
 
 
-class Done(NamedTuple):
-    """What a run has said."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def _run(root: Path, *options: str) -> Done:
+def _run(root: Path, *options: str) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr."""
     done = run("fsmq.cli", ["bench", f"--root={root}", *options], environment(), b"")
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def test_json_has_every_method_and_group(root: Path) -> None:
-    done = _run(root, "--seconds=0.05", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    figures = {(f["method"], f["group"]): f for f in told["figures"]}
+    code, stdout, stderr = _run(root, "--seconds=0.05", "--json")
+    assert code == 0, stderr
+    report = json.loads(stdout)
+    figures = {(f["method"], f["group"]): f for f in report["figures"]}
     assert set(figures) == {("raw fsync", 1), ("raw flush", 1)} | {
         (m, g) for m in _METHODS for g in _GROUPS
     }
     for figure in figures.values():
         assert figure["messages_per_second"] > 0
         assert 0 < figure["p50_ms"] <= figure["p95_ms"] <= figure["p99_ms"] <= figure["max_ms"]
-    assert told["sync"] in ("auto", "fsync")
-    assert told["reason"]
-    alone = told["put_alone"]
+    assert report["sync"] in ("auto", "fsync")
+    assert report["reason"]
+    alone = report["put_alone"]
     parts = {part: alone[f"{part}_ms"] for part in ("flush", "journal", "cpu")}
     assert parts["cpu"] == pytest.approx(figures["none", 1]["p50_ms"], abs=0.001)
     assert parts[alone["largest"]] == max(parts.values())
 
 
-def test_text_names_the_method_that_suits(root: Path) -> None:
-    done = _run(root, "--seconds=0.05", "--bytes=0")
-    assert done.returncode == 0, done.stderr
-    assert "raw fsync" in done.stdout
-    assert "\n--sync " in done.stdout
-    assert "\nA put alone waits " in done.stdout
-    assert not root.exists(), "it made the folder, and has to take it away"
+def test_text_names_the_best_method(root: Path) -> None:
+    code, stdout, stderr = _run(root, "--seconds=0.05", "--bytes=0")
+    assert code == 0, stderr
+    assert "raw fsync" in stdout
+    assert "\n--sync " in stdout
+    assert "\nA put alone waits " in stdout
+    assert not root.exists(), "it must remove the folder that it created"
 
 
-def test_a_spool_that_stands_there_is_left_alone(root: Path) -> None:
+def test_an_existing_spool_is_not_changed(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         queue = spool.queue("jobs", create=True)
         queue.put(b"mine")
         before = sorted(path.name for path in root.iterdir())
-        assert _run(root, "--seconds=0.05").returncode == 0
+        assert _run(root, "--seconds=0.05")[0] == 0
         assert sorted(path.name for path in root.iterdir()) == before
         assert spool.queues() == ["jobs"]
         assert [message.body for message in queue.claim()] == [b"mine"]
 
 
-def test_an_end_by_signal_cleans_up(root: Path) -> None:
+def test_a_signal_ends_it_cleanly(root: Path) -> None:
     root.mkdir()
     command = [sys.executable, "-m", "fsmq.cli", "bench", f"--root={root}", "--seconds=60"]
     process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.DEVNULL)
@@ -86,15 +78,15 @@ def test_an_end_by_signal_cleans_up(root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_a_disk_that_refuses_is_told_of() -> None:
-    done = _run(Path("/proc/fsmq"), "--seconds=0.05")
-    assert done.returncode == 1
-    assert done.stderr.startswith("fsmq: cannot measure in /proc/fsmq: ")
-    assert "Traceback" not in done.stderr
+def test_a_failing_disk_is_reported() -> None:
+    code, _, stderr = _run(Path("/proc/fsmq"), "--seconds=0.05")
+    assert code == 1
+    assert stderr.startswith("fsmq: cannot measure in /proc/fsmq: ")
+    assert "Traceback" not in stderr
 
 
 def _figures(**rates: tuple[float, float, float]) -> list[Figure]:
-    """Figures of methods that make so many messages a second at groups of 1, 8 and 64."""
+    """Figures from the rates of methods at groups of 1, 8 and 64."""
     return [
         Figure(method, group, 1024, [group / rate])
         for method, three in rates.items()
@@ -122,5 +114,5 @@ def test_advice_follows_the_figures(
     assert reason in advice.reason
 
 
-def test_without_a_whole_sync_only_fsync_suits() -> None:
+def test_fsync_is_advised_where_syncfs_was_not_measured() -> None:
     assert advise(_figures(fsync=(1, 2, 3))).sync == "fsync"

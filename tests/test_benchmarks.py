@@ -1,7 +1,4 @@
-"""The benchmarks run, each cheap row at a tiny size. No figure is judged here.
-
-Those of Spark are in tests/pipeline/.
-"""
+"""The benchmarks run, each cheap row at a tiny size; those of Spark are in tests/pipeline/."""
 
 from __future__ import annotations
 
@@ -72,12 +69,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     ],
 )
 def test_a_row_gives_figures(bench: Bench, row: str) -> None:
-    if row in QUOTA_ROWS:  # a share of a core may come to nothing in less
+    if row in QUOTA_ROWS:  # a share of a core may do nothing in less time
         bench = dataclasses.replace(bench, seconds=1.0)
     rows.run(bench, row)
 
 
-def test_what_a_rival_has_lost_or_has_too_much_is_no_figure(tmp_path: Path) -> None:
+def test_a_rival_with_a_wrong_number_of_messages_gives_no_figure(tmp_path: Path) -> None:
     if reason := rivals.missing(rivals.BEANSTALKD):
         pytest.skip(reason)
     with rivals.started_beanstalkd(tmp_path, 10) as port:
@@ -86,7 +83,7 @@ def test_what_a_rival_has_lost_or_has_too_much_is_no_figure(tmp_path: Path) -> N
             wire_load.run("beanstalkd", "put", port, connections=1, seconds=0.01, size=10)
 
 
-def test_a_rival_that_ends_meanwhile_is_no_figure(tmp_path: Path) -> None:
+def test_a_rival_that_ends_early_gives_no_figure(tmp_path: Path) -> None:
     if reason := rivals.missing(rivals.BEANSTALKD):
         pytest.skip(reason)
     with pytest.raises(RuntimeError, match="beanstalkd has ended"):
@@ -101,14 +98,14 @@ def _end_a_rival(folder: Path) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_nats_may_ask_whether_its_client_lives(bench: Bench) -> None:
+def test_the_client_answers_the_pings_of_nats(bench: Bench) -> None:
     if reason := rivals.missing(rivals.NATS):
         pytest.skip(reason)
-    # It does so for the first time within two seconds.
+    # The first ping comes within two seconds.
     assert rivals.nats(bench.place, rivals.Work("put", 8, 2.5, 10))["rate"] > 0
 
 
-def test_a_pgbench_that_had_no_time_for_a_transaction_gets_more(tmp_path: Path) -> None:
+def test_pgbench_gets_more_time_if_it_finished_no_transaction(tmp_path: Path) -> None:
     program = tmp_path / "pgbench"
     program.write_text(
         "#!/bin/sh\n"
@@ -119,7 +116,7 @@ def test_a_pgbench_that_had_no_time_for_a_transaction_gets_more(tmp_path: Path) 
     assert postgres._pgbench([str(program)], 1.0) == (6, 3.0)
 
 
-def test_a_nats_that_cannot_sync_before_it_answers_is_no_rival(
+def test_a_nats_that_cannot_sync_before_it_answers_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nats-server"
@@ -132,14 +129,14 @@ def test_a_nats_that_cannot_sync_before_it_answers_is_no_rival(
 
 
 @needs_wrk
-def test_refused_requests_are_no_answers(bench: Bench) -> None:
+def test_refused_requests_fail_a_row(bench: Bench) -> None:
     with bench.suite() as suite:
         (suite.root / "queues" / "bench").rmdir()
         with pytest.raises(Failed, match=r'"bad_statuses": [1-9]'):
             bench.load(suite, "post", 1, 10)
 
 
-def test_programs_are_interpreters_of_their_own(bench: Bench) -> None:
+def test_each_program_has_its_own_interpreter(bench: Bench) -> None:
     with bench.suite(mover=True, reaper=True) as suite:
         for name in ("mq", "mover", "reaper"):
             assert f" -m fsmq.daemons.{name} " in command(suite[name].pid)
@@ -147,7 +144,7 @@ def test_programs_are_interpreters_of_their_own(bench: Bench) -> None:
 
 @pytest.mark.parametrize("group", [1, 8])
 @pytest.mark.parametrize("has_compiler", [True, False])
-def test_the_floor_of_durable_messages_leaves_all_in_new(
+def test_the_floor_leaves_its_messages_in_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_compiler: bool, group: int
 ) -> None:
     if not has_compiler:
@@ -181,7 +178,7 @@ def _holds_open(file: Path) -> bool:
     return False
 
 
-def test_a_loop_device_goes_even_when_a_row_fails() -> None:
+def test_a_loop_device_is_removed_when_a_row_fails() -> None:
     folders: list[Path] = []
     try:
         with pytest.raises(ZeroDivisionError):
@@ -208,7 +205,7 @@ def test_verdicts_follow_the_median() -> None:
     assert dataclasses.replace(measure, samples=[]).verdict == "skipped"
 
 
-def test_numbers_of_one_row_replace_only_its_own(tmp_path: Path) -> None:
+def test_new_numbers_of_a_row_replace_only_that_row(tmp_path: Path) -> None:
     shutil.copy(report.HERE / "README.md", tmp_path)
     plot = Plot("growth-x.svg", "a < b", "x", "y", [Series("s", [(1, 10), (100, 2000)])])
     posted = Outcome([Measure("posting", [2.5], bar=Bar(">=", 2.0), against="4,000/s")])
@@ -233,5 +230,5 @@ def test_a_plot_shows_its_points_and_axes() -> None:
     assert [float(spot.attrib["cx"]) for spot in spots] == sorted(
         float(spot.attrib["cx"]) for spot in spots
     )
-    # Larger values stand higher, that is, nearer to 0.
+    # Larger values are drawn higher, that is, nearer to 0.
     assert float(spots[0].attrib["cy"]) > float(spots[1].attrib["cy"])

@@ -1,4 +1,4 @@
-"""Who has not said where the spool is hears that its folder may be emptied at boot."""
+"""A warning says that the default root may be emptied at boot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsmq.spool import Spool
 from fsmq.spool.probe import cleaned_at_boot
 from tests.harness.suite import HOME
 
-# Nobody's real /tmp/mq: the default is another folder there.
+# Another default than the real /tmp/mq.
 _START = """
 import sys
 from pathlib import Path
@@ -34,14 +34,14 @@ _PROGRAMS = {"mq": ("fsmq.daemons.mq", "main"), "up": ("fsmq.cli.admin.up", "up"
 
 
 @pytest.fixture
-def passing() -> Iterator[Path]:
-    """A root where systems clean up when they start."""
+def temporary() -> Iterator[Path]:
+    """A root below a folder that is emptied at boot."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder) / "mq"
 
 
 def warnings(program: str, default: Path, *options: str) -> list[str]:
-    """What a program warns of until it serves."""
+    """The warnings of a program until it serves."""
     module, command = _PROGRAMS[program]
     script = _START.format(module=module, command=command)
     arguments = [str(default), "--port=0", "--log-format=json", *options]
@@ -61,17 +61,19 @@ def warnings(program: str, default: Path, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("program", _PROGRAMS)
-def test_a_program_without_a_root_says_that_messages_may_be_lost(
-    program: str, passing: Path
+def test_a_program_without_a_root_warns_that_messages_may_be_lost(
+    program: str, temporary: Path
 ) -> None:
-    told = "MESSAGES MAY BE LOST AT THE NEXT BOOT: no root was given"
-    assert warnings(program, passing).count(told) == 1
-    assert told not in warnings(program, passing, f"--root={passing}")
+    warning = "MESSAGES MAY BE LOST AT THE NEXT BOOT: no root was given"
+    assert warnings(program, temporary).count(warning) == 1
+    assert warning not in warnings(program, temporary, f"--root={temporary}")
 
 
-def test_the_doctor_says_so(passing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "DEFAULT_ROOT", passing)
-    Spool(passing).close()
+def test_the_doctor_warns_of_the_default_root(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "DEFAULT_ROOT", temporary)
+    Spool(temporary).close()
     clean: dict[str, str | None] = {place.VARIABLE: None, "FSMQ_ROOT": None}
 
     def findings(*arguments: str, **env: str) -> list[str]:
@@ -80,14 +82,14 @@ def test_the_doctor_says_so(passing: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return [f["text"] for f in json.loads(ran.stdout)["findings"] if f["name"] == "root"]
 
     assert findings() == [
-        f"{passing} may be empty after the next boot: many systems empty /tmp then"
+        f"{temporary} may be empty after the next boot: many systems empty /tmp then"
     ]
-    assert findings(f"--at={passing}") == findings(FSMQ_ROOT=str(passing)) == []
+    assert findings(f"--at={temporary}") == findings(FSMQ_ROOT=str(temporary)) == []
 
 
-def test_a_link_hides_nothing(passing: Path) -> None:
-    passing.mkdir()
-    (passing / "link").symlink_to("/var/tmp")
-    assert cleaned_at_boot(passing / "link" / "mq") == "/var/tmp"
+def test_links_are_resolved(temporary: Path) -> None:
+    temporary.mkdir()
+    (temporary / "link").symlink_to("/var/tmp")
+    assert cleaned_at_boot(temporary / "link" / "mq") == "/var/tmp"
     assert cleaned_at_boot(Path("/var/lib/fsmq")) is None
     assert cleaned_at_boot(Path("/tmpfs")) is None

@@ -1,4 +1,4 @@
-"""A shell cannot tell that its `fsmq` was forked from another one."""
+"""A forked `fsmq` behaves in a shell as one that was started."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def forking() -> Iterator[Forking]:
 
 
 def shell(script: str, folder: Path, *places: object, **more: str) -> subprocess.Popen[str]:
-    """A shell that finds programs there first."""
+    """A shell that looks for programs in these places first."""
     path = os.pathsep.join([*map(str, places), PROGRAMS, os.environ["PATH"]])
     return subprocess.Popen(
         ["bash", "-c", script],
@@ -41,33 +41,35 @@ def shell(script: str, folder: Path, *places: object, **more: str) -> subprocess
     )
 
 
-def test_it_reads_prints_and_ends_as_if_alone(tmp_path: Path, forking: Forking) -> None:
+def test_a_forked_command_reads_prints_and_ends_like_a_started_one(
+    tmp_path: Path, forking: Forking
+) -> None:
     script = """
     fsmq queue create jobs; fsmq queue create jobs; fsmq nonsense; echo $?
     echo ä | fsmq put jobs --id one; mkdir -p in; cd in; FSMQ_AT=../mq fsmq peek jobs one --raw
     PYTHONUTF8=0 fsmq queue show jobs | head -1; fsmq queue delete jobs
     """
-    said = []
+    outputs = []
     for name, *place in (("alone",), ("forked", forking.folder)):
         (tmp_path / name).mkdir()
         printed, _ = shell(script, tmp_path / name, *place).communicate(timeout=PATIENCE_S)
-        said.append(printed.replace(str(tmp_path / name), "…"))
-    assert said[0] == said[1]
-    assert "ä" in said[0]
-    assert forking.forked == 6, "only the one with another way to read text needs its own Python"
+        outputs.append(printed.replace(str(tmp_path / name), "…"))
+    assert outputs[0] == outputs[1]
+    assert "ä" in outputs[0]
+    assert forking.forked == 6, "only the command with PYTHONUTF8=0 needs its own interpreter"
 
 
-def test_it_ends_with_the_small_program(tmp_path: Path, forking: Forking) -> None:
+def test_a_forked_command_ends_with_the_small_program(tmp_path: Path, forking: Forking) -> None:
     with Spool(tmp_path / "mq") as spool:
         spool.create_queue("jobs")
     waiting = shell("fsmq get jobs --wait 1h", tmp_path, forking.folder)
     assert waiting.stdout is not None
     eventually(lambda: forking.forked)
     os.killpg(waiting.pid, signal.SIGKILL)
-    assert waiting.stdout.read() == "", "whoever has its stdout would hold it open"
+    assert waiting.stdout.read() == "", "a process that still runs would hold it open"
 
 
-def test_it_is_told_the_signals_of_the_small_program(tmp_path: Path, forking: Forking) -> None:
+def test_signals_are_passed_on_by_the_small_program(tmp_path: Path, forking: Forking) -> None:
     with Spool(tmp_path / "mq") as spool:
         spool.create_queue("jobs")
     waiting = shell("exec fsmq get jobs --wait 1h", tmp_path, forking.folder)
@@ -79,7 +81,7 @@ def test_it_is_told_the_signals_of_the_small_program(tmp_path: Path, forking: Fo
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -9)])
-def test_what_up_starts_is_forked_and_ends_with_it(
+def test_the_programs_of_up_are_forked_and_end_with_it(
     tmp_path: Path, forking: Forking, number: signal.Signals, code: int
 ) -> None:
     root = tmp_path / "mq"
@@ -90,4 +92,4 @@ def test_what_up_starts_is_forked_and_ends_with_it(
     assert forking.forked == 3
     up.send_signal(number)
     assert up.wait(PATIENCE_S) == code
-    assert up.stdout.read() == "", "whoever has its stdout would hold it open"
+    assert up.stdout.read() == "", "a process that still runs would hold it open"

@@ -1,4 +1,4 @@
-"""What a release consists of, installed where nothing else is: `make dist` and `make release`."""
+"""The files of a release, installed into empty environments: `make dist` and `make release`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.harness.suite import HOME, eventually
 pytestmark = pytest.mark.timeout(600)
 OLDEST, NEWEST = 11, 14
 MB = 1_000_000
-# What an installation may take, without the pip that brings it.
+# The limits of an installation, without pip.
 LIBRARY_MB, SERVER_MB = 60, 100
 
 
 def _works(python: str) -> bool:
-    """Whether this is a Python that can make environments; a shim of pyenv may be none."""
+    """Whether this Python can make environments; a shim of pyenv may have no Python."""
     command = [python, "-c", "import ensurepip, venv"]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def pythons() -> list[str]:
-    """Every supported Python that can be found here, one of each version; this one is first."""
+    """One Python of each supported version that is installed here, the running one first."""
     found = [sys.executable]
     for minor in range(OLDEST, NEWEST + 1):
         if minor == sys.version_info.minor:
@@ -73,15 +73,15 @@ def wheel(dist: Path) -> Path:
 
 
 class Environment:
-    """An environment of a Python, with nothing but what is installed into it."""
+    """A virtual environment that does not see the packages of this one."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self._folder = folder
         subprocess.run([python, "-m", "venv", folder], check=True)
         self._empty = self._size()
-        # None of this one's modules, settings or programs.
+        # No modules, settings or programs of the running environment.
         self.environ = {"HOME": str(folder), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
-        for name, value in os.environ.items():  # where packages come from
+        for name, value in os.environ.items():  # the source of packages
             if name.startswith(("PIP_", "SSL_", "REQUESTS_")) or name.lower().endswith("_proxy"):
                 self.environ[name] = value
 
@@ -91,11 +91,11 @@ class Environment:
 
     @property
     def installed(self) -> int:
-        """How many bytes have been installed."""
+        """The size of the installed packages, in bytes."""
         return self._size() - self._empty
 
     def run(self, *command: str | Path, **variables: str) -> str:
-        """Run a command; what it prints. It must end well."""
+        """Run a command that has to succeed; its output."""
         environ = self.environ | variables
         done = subprocess.run(
             command,
@@ -113,7 +113,7 @@ class Environment:
 
     @contextmanager
     def up(self, *command: str, **variables: str) -> Iterator[None]:
-        """`fsmq up` until the end of the ``with``, ready for requests."""
+        """Run `fsmq up`, ready for requests, until the end of the ``with``."""
         log = self._folder / "up.log"
         with log.open("w") as file:
             program = subprocess.Popen(
@@ -159,7 +159,7 @@ def test_library_and_command_need_few_packages(python: str, wheel: Path, tmp_pat
 
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda python: Path(python).name)
-def test_the_readme_installs_it_and_starts_it(
+def test_the_commands_of_the_readme_install_and_start_fsmq(
     python: str, wheel: Path, tmp_path: Path, port: int
 ) -> None:
     there = Environment(python, tmp_path / "env")
@@ -207,16 +207,16 @@ def test_the_source_archive_is_complete(dist: Path, tmp_path: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=HOME, capture_output=True, text=True, check=True
     )
-    # What is of use to those alone who work in a clone.
-    ours = {name for name in listed.stdout.split() if not name.startswith((".ci/", ".git"))}
-    assert ours <= packed
+    # Files that are of use in a clone only.
+    files = {name for name in listed.stdout.split() if not name.startswith((".ci/", ".git"))}
+    assert files <= packed
 
 
 IMAGE = f"fsmq-{__version__}-image"
 
 
-def test_the_image_has_what_it_starts(dist: Path, tmp_path: Path, port: int) -> None:
-    """Its steps in an environment, where there is no program that builds images."""
+def test_the_steps_of_the_image_work(dist: Path, tmp_path: Path, port: int) -> None:
+    """In an environment, because there may be no program that builds images."""
     with tarfile.open(dist / f"{IMAGE}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     folder = tmp_path / IMAGE
@@ -243,7 +243,7 @@ def test_the_image_has_what_it_starts(dist: Path, tmp_path: Path, port: int) -> 
         )
 
 
-def test_sums_are_right(dist: Path) -> None:
+def test_checksums_are_right(dist: Path) -> None:
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, capture_output=True
     )
@@ -275,7 +275,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_release_makes_its_files_and_its_tag(clone: Path) -> None:
+def test_a_release_creates_its_files_and_its_tag(clone: Path) -> None:
     done = _script("release.sh", clone, TESTS="echo CI=$CI")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CI=1" in done.stdout
@@ -289,7 +289,7 @@ def test_a_release_makes_its_files_and_its_tag(clone: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "error"),
     [
         ("echo x >> README.md", "not committed"),
         ("sed -i 's/^## .*/## 0.0.9 (2026-01-01)/' CHANGELOG.md; git commit -qam x", "no heading"),
@@ -297,10 +297,10 @@ def test_a_release_makes_its_files_and_its_tag(clone: Path) -> None:
         ("true", "tests fail"),
     ],
 )
-def test_what_is_not_ready_is_not_released(clone: Path, damage: str, said: str) -> None:
+def test_an_unready_release_is_refused(clone: Path, damage: str, error: str) -> None:
     subprocess.run(damage, shell=True, cwd=clone, check=True)
     done = _script("release.sh", clone, TESTS="echo tests fail >&2; exit 1")
     assert done.returncode == 1
-    assert said in done.stderr
+    assert error in done.stderr
     assert git(clone, "tag") == ""
     assert not (clone / "dist").exists()

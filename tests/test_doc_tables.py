@@ -1,6 +1,6 @@
-"""What tables of the docs have beside prose: names, defaults and ranges, as the code has them.
+"""Names, defaults and ranges in tables with prose are those of the code.
 
-Tables without prose are made: tests/harness/doc_tables.py.
+Tables without prose are generated: tests/harness/doc_tables.py.
 """
 
 from __future__ import annotations
@@ -46,23 +46,25 @@ def _body(name: str) -> Mapping[str, Any]:
 
 
 def shows_default(text: str, setting: Setting) -> bool:
-    """Whether a text has a setting's default, as people write it."""
+    """Whether a text has the default of a setting, in the form of the docs."""
     default = for_people(setting.default, setting.kind.unit).strip("`")
     return re.search(rf"(?<![\w.]){re.escape(default)}(?![\w.])", text.replace(",", "")) is not None
 
 
 def test_the_limits_of_mq_have_their_defaults() -> None:
-    asked = set()
-    for what, default, option, _ in told("security.md", ("what", "default", "option", "beyond it")):
+    named = set()
+    for limit, default, option, _ in told(
+        "security.md", ("what", "default", "option", "beyond it")
+    ):
         for name in re.findall(r"`--([a-z-]+)`", option):
-            assert shows_default(default, PROGRAMS[name]), what
-            asked.add(name)
+            assert shows_default(default, PROGRAMS[name]), limit
+            named.add(name)
     limits = {one.name for one in SETTINGS if one.group == "Limits"}
-    assert limits - asked == {"shutdown-timeout"}
+    assert limits - named == {"shutdown-timeout"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_default_beside_an_option_is_its_default(page: Path) -> None:
+def test_defaults_beside_options_are_right(page: Path) -> None:
     text = page.read_text()
     beside = [
         *re.findall(r"`--(?P<name>[a-z-]+)` \(([^()]*\d[^()]*)\)", text),
@@ -77,7 +79,7 @@ def test_a_default_beside_an_option_is_its_default(page: Path) -> None:
 
 
 def of_commands(name: str, group: click.Group = main) -> list[Any]:
-    """The defaults that an option has, of all commands."""
+    """The defaults of an option in all commands that have it."""
     found = []
     context = click.Context(group)
     for verb in group.list_commands(context):
@@ -89,7 +91,7 @@ def of_commands(name: str, group: click.Group = main) -> list[Any]:
     return found
 
 
-def test_the_options_of_the_tables_of_the_journal_have_their_defaults() -> None:
+def test_the_options_of_the_journal_have_their_defaults() -> None:
     command: Any = main
     for verb in ("pipeline", "journal"):
         command = command.get_command(click.Context(command), verb)
@@ -111,7 +113,7 @@ def is_default(words: str, default: Any) -> bool:
 # -- library and clients ---------------------------------------------------------------------------
 
 
-def test_the_options_of_a_client_are_told_as_they_are() -> None:
+def test_the_table_of_client_options_is_right() -> None:
     rows = told("client.md", ("option of a client", "unit", "default", "meaning"))
     known = {one.name: one.default for one in fields(Options) if one.default is not MISSING}
     assert [name.strip("`") for name, *_ in rows] == list(known)
@@ -123,7 +125,7 @@ def test_the_options_of_a_client_are_told_as_they_are() -> None:
         assert {n: parameters[n].default for n in known} == known
 
 
-def test_workers_begin_with_the_options_of_the_table() -> None:
+def test_the_options_of_workers_have_their_defaults() -> None:
     parameters = inspect.signature(Queue.worker).parameters
     assert {name: parameters[name].default for name in OPTIONS} == {
         name: one.default for name, one in OPTIONS.items()
@@ -141,7 +143,7 @@ def test_the_fields_of_a_batch_are_those_of_its_schema() -> None:
     assert sorted(names) == sorted(_body("batch")["items"]["properties"])
 
 
-def test_what_is_done_by_id_is_told_as_it_is() -> None:
+def test_the_table_of_acts_by_id_is_right() -> None:
     rows = told("http.md", ("`do`", "with", "acts on", "result"))
     schema = _body("act_by_id")["properties"]
     assert [verb.strip("`") for verb, *_ in rows] == schema["do"]["enum"]
@@ -151,7 +153,7 @@ def test_what_is_done_by_id_is_told_as_it_is() -> None:
             assert (int(low), int(high)) == (schema["ids"]["minItems"], schema["ids"]["maxItems"])
 
 
-def test_what_is_done_by_id_acts_on_the_states_of_the_table(tmp_path: Path) -> None:
+def test_acts_by_id_accept_the_states_of_the_table(tmp_path: Path) -> None:
     acts: Mapping[str, Callable[[Indexed], object]] = {
         "find": lambda jobs: jobs.find("a"),
         "claim": lambda jobs: jobs.claim("a", 30),
@@ -193,11 +195,11 @@ def test_the_format_has_the_members_of_a_schedule() -> None:
 # -- the command line ------------------------------------------------------------------------------
 
 
-def test_the_environment_of_a_command_is_told_as_it_is() -> None:
+def test_the_table_of_environment_variables_is_right() -> None:
     rows = re.findall(r"^\| (`FSMQ_\w+`.*?) \|", (DOCS / "cli.md").read_text(), re.M)
     names = [name for cell in rows for name in quoted(cell)]
     message = Message("jobs", "a", b"", 1, None, attributes={"name": "x"})
-    assert sorted(names) == sorted([*command.facts(message), "FSMQ_AT"])  # the place is not of one
+    assert sorted(names) == sorted([*command.facts(message), "FSMQ_AT"])  # not of a message
 
 
 # -- Spark -----------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ SPARK = [
 
 
 @pytest.mark.parametrize(("page", "heads", "which", "module", "known"), SPARK)
-def test_the_options_of_spark_are_told_as_they_are(
+def test_the_tables_of_spark_options_are_right(
     page: str, heads: tuple[str, ...], which: int, module: str, known: str
 ) -> None:
     code = importlib.import_module(f"fsmq.pipeline.{module}")

@@ -1,4 +1,4 @@
-"""A forked program cannot tell that it was forked, and ends like any other."""
+"""A forked program runs and ends like one that was started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(environ: dict[str, str]) -> ForkServer:
 def alone(
     module: str, options: Sequence[str], environ: Mapping[str, str], files: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter, as `ForkServer.start` a fork."""
+    """Start an interpreter with the arguments of `ForkServer.start`."""
     stdin, out, err = files
     return subprocess.Popen(
         [sys.executable, "-m", module, *options],
@@ -46,11 +46,13 @@ def alone(
     )
 
 
-def started(server: ForkServer | None, folder: Path, environ: dict[str, str], told: str) -> Any:
-    """What the program says of itself, its stderr, its exit code."""
+def started(
+    server: ForkServer | None, folder: Path, environ: dict[str, str], stdin_text: str
+) -> Any:
+    """The description that the program prints, its stderr, its exit code."""
     folder.mkdir()
     options = ["7", "--more=ä b"]
-    (folder / "in").write_text(told)
+    (folder / "in").write_text(stdin_text)
     with (
         (folder / "in").open("rb") as stdin,
         (folder / "out").open("wb") as out,
@@ -60,21 +62,21 @@ def started(server: ForkServer | None, folder: Path, environ: dict[str, str], to
         start = alone if server is None else server.start
         process = start(MODULE, options, environ, files)
         code = process.wait(PATIENCE_S)
-    said = json.loads((folder / "out").read_text())
-    said["stdin"] = said["stdin"].removeprefix(str(folder))
-    return said, (folder / "err").read_text(), code
+    printed = json.loads((folder / "out").read_text())
+    printed["stdin"] = printed["stdin"].removeprefix(str(folder))
+    return printed, (folder / "err").read_text(), code
 
 
-def test_it_is_given_what_an_interpreter_is_given(
+def test_a_forked_program_is_given_what_an_interpreter_is_given(
     tmp_path: Path, server: ForkServer, environ: dict[str, str]
 ) -> None:
-    environ = {**environ, "OF_ITS_OWN": "ü"}
+    environ = {**environ, "EXTRA": "ü"}
     by_itself = started(None, tmp_path / "alone", environ, "a line\n")
     assert started(server, tmp_path / "forked", environ, "a line\n") == by_itself
     assert by_itself[1:] == ("a line\na thread ends\nall ends\n", 7)
 
 
-def test_an_error_ends_it_as_an_interpreter(
+def test_an_error_ends_a_forked_program_like_an_interpreter(
     tmp_path: Path, server: ForkServer, environ: dict[str, str]
 ) -> None:
     _, by_itself, code = started(None, tmp_path / "alone", environ, "")
@@ -85,8 +87,10 @@ def test_an_error_ends_it_as_an_interpreter(
 
 
 @pytest.mark.parametrize("code", ["0", "7"])
-def test_what_cannot_be_written_is_told(server: ForkServer, tmp_path: Path, code: str) -> None:
-    environ = {"PYTHONPATH": str(HOME)}  # little to print, which is written at the end
+def test_a_failed_write_at_the_end_is_reported(
+    server: ForkServer, tmp_path: Path, code: str
+) -> None:
+    environ = {"PYTHONPATH": str(HOME)}  # less to print, so it is written at the end
     ends = []
     for start in (server.start, alone):
         with Path("/dev/full").open("wb") as full, (tmp_path / "err").open("w+b") as err:
@@ -101,7 +105,9 @@ def test_what_cannot_be_written_is_told(server: ForkServer, tmp_path: Path, code
     assert ends == [120, 120]
 
 
-def test_a_signal_ends_it(tmp_path: Path, server: ForkServer, environ: dict[str, str]) -> None:
+def test_a_signal_ends_a_forked_program(
+    tmp_path: Path, server: ForkServer, environ: dict[str, str]
+) -> None:
     reading, writing = os.pipe()
     with (tmp_path / "out").open("wb") as out:
         files = [reading, out.fileno(), out.fileno()]
@@ -115,12 +121,12 @@ def test_a_signal_ends_it(tmp_path: Path, server: ForkServer, environ: dict[str,
     os.close(writing)
 
 
-def test_an_environment_that_stays_for_a_while_has_no_server_and_takes_none_away(
+def test_a_temporary_environment_gets_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "out").open("w+b") as out:
         files = [out.fileno()] * 3
-        monkeypatch.setenv("OF_A_TEST", "1")
+        monkeypatch.setenv("TEMPORARY", "1")
         assert fork("fsmq.cli", ["--version"], environment(), files) is None
         monkeypatch.undo()
         process = fork("fsmq.cli", ["--version"], environment(), files)

@@ -1,4 +1,4 @@
-"""docs/format.md keeps its word: its numbers and examples are read out of it and checked."""
+"""The numbers and examples of docs/format.md are checked against the code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DOCUMENT = (Path(__file__).resolve().parents[1] / "docs" / "format.md").read_tex
 
 
 def table(*heads: str) -> list[list[str]]:
-    """The rows of the one table with these heads; backquotes and backslashes taken off."""
+    """The rows of the table with these heads, without backquotes and backslashes."""
     start = "| " + " | ".join(heads) + " |\n"
     assert DOCUMENT.count(start) == 1, heads
     lines = DOCUMENT.split(start)[1].split("\n\n")[0].strip("\n").split("\n")[1:]
@@ -51,7 +51,7 @@ def table(*heads: str) -> list[list[str]]:
 
 
 def block(mark: str) -> str:
-    """The indented or fenced block behind a mark."""
+    """The indented or fenced block after a mark."""
     text = DOCUMENT.split(f"<!-- {mark} -->\n\n")[1]
     if text.startswith("```"):
         return text.split("```")[1].partition("\n")[2]
@@ -85,10 +85,10 @@ def test_entries_split_at_the_last_colon() -> None:
 def test_ids() -> None:
     rows = table("id", "priority", "created (ms)", "expires (s)", "header", "compressed")
     for message_id, priority, created, expires, headed, packed in rows:
-        says = Facts(
+        expected = Facts(
             int(priority), number(created), number(expires), headed == "yes", packed == "yes"
         )
-        assert facts(message_id) == says, message_id
+        assert facts(message_id) == expected, message_id
 
 
 def test_name_order_is_delivery_order() -> None:
@@ -99,9 +99,9 @@ def test_name_order_is_delivery_order() -> None:
 
 def test_stamps() -> None:
     heads = ("id", "deadline_ms", "count", "CRC input", "crc32", "check", "mtime (ns)")
-    for message_id, deadline_ms, count, said, crc, code, mtime_ns in table(*heads):
-        assert said == f"{deadline_ms} {count} {message_id}"
-        assert zlib.crc32(said.encode()) == int(crc)
+    for message_id, deadline_ms, count, text, crc, code, mtime_ns in table(*heads):
+        assert text == f"{deadline_ms} {count} {message_id}"
+        assert zlib.crc32(text.encode()) == int(crc)
         assert int(crc) % 9999 + 1 == int(code)
         assert int(mtime_ns) == int(deadline_ms) * 1_000_000 + int(count) * 10_000 + int(code)
         assert Stamps().encode(message_id, int(deadline_ms), int(count)) == int(mtime_ns)
@@ -136,9 +136,9 @@ def test_the_header_block() -> None:
     assert parts == (b"hello", "text/plain", {"trace": "4bf92f35"})
 
 
-def test_limits_are_told_where_they_apply() -> None:
+def test_limits_are_those_of_the_code() -> None:
     text = " ".join(DOCUMENT.split())
-    for told in (
+    for sentence in (
         f"1*{MAX_QUEUE_BYTES}( ALPHA",
         f"has at most {MAX_OWN_ID_BYTES} characters",
         f"A file name has at most {MAX_FILE_NAME_BYTES} bytes, so queue and id together have at"
@@ -152,7 +152,7 @@ def test_limits_are_told_where_they_apply() -> None:
         f" {COMPLETE_AFTER_S:.0f} s old",
         f"fsck reports what still exists when its ctime is {LATE_AFTER_S:.0f} s old",
     ):
-        assert text.count(told) == 1, told
+        assert text.count(sentence) == 1, sentence
     assert "nothing in it has changed for an hour" in text
     assert ABANDONED_AFTER_S == 3600
 
@@ -163,8 +163,10 @@ def test_dot_names() -> None:
     assert is_reservation(".jobs:a:own")
 
 
-def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Section 18 by its drawing: what stands there while a job is written, and once it counts."""
+def test_a_staged_job_has_the_files_of_the_drawing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 18: the files while a job is written, and once it is committed."""
     shapes = re.findall(r"(?m)^ {6,10}(\S+)  ", DOCUMENT.split("## 18.")[1].split("\n## ")[0])
     uuid = "01977420-dc00-7abc-8def-0123456789ab"
     drawn = {
@@ -182,9 +184,11 @@ def test_a_staged_job_looks_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         commit(spool, Job("load", 7), [part.finish()])
         seen |= {_shape(path) for path in folder.rglob("*")}
         assert (folder / "load:7" / uuid / f"jobs:{message_id}").read_bytes() == b"hello"
-        told = json.loads((folder / "load:7" / "commit.json").read_text())
-    assert told.keys() == {"at_ms", "keeps", "parts", "run"}
-    assert told["parts"] == {uuid: {"messages": 1, "own": False, "delayed": False, "repeated": 0}}
+        committed = json.loads((folder / "load:7" / "commit.json").read_text())
+    assert committed.keys() == {"at_ms", "keeps", "parts", "run"}
+    assert committed["parts"] == {
+        uuid: {"messages": 1, "own": False, "delayed": False, "repeated": 0}
+    }
     seen.discard(f"jobs:{message_id}")
     assert seen | {"load.json", ".load.lock", f".gone-{uuid}/", "<queue>:<id>"} == drawn
 
@@ -193,12 +197,12 @@ def _shape(path: Path) -> str:
     return path.name + "/" if path.is_dir() else path.name
 
 
-def test_the_layout_is_what_a_new_spool_has(tmp_path: Path) -> None:
+def test_a_new_spool_has_the_folders_of_the_layout(tmp_path: Path) -> None:
     Spool(tmp_path / "mq", sync="none").close()
     layout = DOCUMENT.split("    <root>/\n")[1].split("\n\n")[0]
-    told = re.findall(r"(?m)^      (\w+)/", layout)
-    assert told == list(transitions.FOLDERS)
-    assert sorted(told) == sorted(p.name for p in (tmp_path / "mq").iterdir())
+    drawn = re.findall(r"(?m)^      (\w+)/", layout)
+    assert drawn == list(transitions.FOLDERS)
+    assert sorted(drawn) == sorted(p.name for p in (tmp_path / "mq").iterdir())
 
 
 @pytest.mark.parametrize("name", transitions.FOLDERS)
@@ -209,21 +213,21 @@ def test_a_root_of_a_later_version_is_refused(tmp_path: Path, name: str) -> None
         Spool(tmp_path / "mq", sync="none")
 
 
-# As in the cookbook, docs/shell.md.
+# As in docs/shell.md.
 SHELL = {
     "create a queue": 'mkdir "$S/queues/jobs"',
     "put a file of the same filesystem": 'mv report "$S/new/jobs:report-17"',
     "put a file from elsewhere": (
         'cp report "$S/new/.copy-17" && mv "$S/new/.copy-17" "$S/new/jobs:report-17"'
     ),
-    "look at what waits": 'ls "$S/queues/jobs"',
+    "list ready messages": 'ls "$S/queues/jobs"',
     "release a claimed message": 'mv "$S/delay/jobs:report-17" "$S/queues/jobs/report-17"',
     "remove a message": 'mv "$S/queues/jobs/report-17" "$S/remove/jobs:report-17"',
 }
 
 
-def shell(root: Path, what: str) -> None:
-    command = SHELL[what]
+def shell(root: Path, task: str) -> None:
+    command = SHELL[task]
     done = subprocess.run(
         ["sh", "-ec", command],
         cwd=root.parent,
@@ -245,7 +249,7 @@ def test_a_shell_is_a_client(tmp_path: Path, put: str) -> None:
         [message] = jobs.claim(wait=30)
         assert (message.id, message.body) == ("report-17", b"numbers")
         shell(root, "release a claimed message")
-        shell(root, "look at what waits")
+        shell(root, "list ready messages")
         [message] = jobs.claim(wait=30)
         assert message.deliveries == 2
         shell(root, "release a claimed message")

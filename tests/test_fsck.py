@@ -1,4 +1,4 @@
-"""fsck: every finding is made, seen, repaired and gone; a tree at work gives none."""
+"""fsck finds and repairs every kind of fault, and reports none on a spool in use."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from fsmq.spool.fsck.messages import Inspection, MessageRules
 from fsmq.spool.layout.names import new_id
 from fsmq.spool.layout.stamps import Stamps
 from tests.harness.busy import busy
-from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
-
-HOME = Path(__file__).resolve().parents[1]
+from tests.harness.mounts import Mount
+from tests.harness.suite import HOME
 
 
 def later() -> float:
-    """Two minutes from now, when nothing that a crash left can be in use."""
+    """Two minutes from now, when no writer can still use a leftover of a crash."""
     return time.time() + 120
 
 
@@ -47,7 +46,7 @@ def write(path: Path, content: bytes = b"hello") -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A laid-out root with the queue jobs."""
+    """A root with the queue jobs."""
     with Spool(tmp_path / "mq", sync="none", delivers=False) as spool:
         spool.queue("jobs", create=True)
     return tmp_path / "mq"
@@ -69,20 +68,23 @@ def settings(queue: str, text: str) -> Callable[[Path], object]:
     return lambda root: (root / "config" / f"{queue}.json").write_text(text)
 
 
-def far(root: Path) -> None:
+def far_timer(root: Path) -> None:
     path = write(root / "delay" / "jobs:a")
     stamp = Stamps().encode("a", int((time.time() + 400 * 86_400) * 1000), 3)
     os.utime(path, ns=(stamp, stamp))
 
 
+PROBE = ".probe-019aa000-0000-7000-8000-000000000000"
+DRAFT = "config/.019aa000-0000-7000-8000-000000000000.tmp"
+
+
 def scratch_folder(root: Path) -> None:
-    folder = root / "config" / ".probe-019aa000-0000-7000-8000-000000000000"
-    folder.mkdir()
-    write(folder / "one")
+    (root / "config" / PROBE).mkdir()
+    write(root / "config" / PROBE / "one")
 
 
 class Case(NamedTuple):
-    """How a fault is made, how it is told, and what the tree has after the repair."""
+    """A fault, its finding, and the paths that exist or do not exist after the repair."""
 
     make: Callable[[Path], object]
     kind: Kind
@@ -117,25 +119,21 @@ REPAIRED = {
         has_not=("new/.jobs:a:own",),
     ),
     "a draft of settings": Case(
-        file("config/.019aa000-0000-7000-8000-000000000000.tmp"),
-        Kind.LEFTOVER,
-        "config/.019aa000-0000-7000-8000-000000000000.tmp",
-        Severity.WARNING,
-        has_not=("config/.019aa000-0000-7000-8000-000000000000.tmp",),
+        file(DRAFT), Kind.LEFTOVER, DRAFT, Severity.WARNING, has_not=(DRAFT,)
     ),
     "a probe's folder": Case(
         scratch_folder,
         Kind.LEFTOVER,
-        "config/.probe-019aa000-0000-7000-8000-000000000000",
+        f"config/{PROBE}",
         Severity.WARNING,
-        has_not=("config/.probe-019aa000-0000-7000-8000-000000000000",),
+        has_not=(f"config/{PROBE}",),
     ),
     "a probe's file": Case(
-        file("delay/.probe-019aa000-0000-7000-8000-000000000000"),
+        file(f"delay/{PROBE}"),
         Kind.LEFTOVER,
-        "delay/.probe-019aa000-0000-7000-8000-000000000000",
+        f"delay/{PROBE}",
         Severity.WARNING,
-        has_not=("delay/.probe-019aa000-0000-7000-8000-000000000000",),
+        has_not=(f"delay/{PROBE}",),
     ),
     "a missing folder": Case(
         lambda root: (root / "topics").rmdir(), Kind.MISSING_FOLDER, "topics", has=("topics",)
@@ -171,7 +169,7 @@ REPAIRED = {
         has=("new/jobs:a",),
         has_not=("new/.jobs:a:3610a686",),
     ),
-    "a timer that lies too far ahead": Case(far, Kind.FAR_TIMER, "delay/jobs:a"),
+    "a timer too far in the future": Case(far_timer, Kind.FAR_TIMER, "delay/jobs:a"),
     "no dead-letter queue": Case(
         settings("jobs", '{"max_deliveries": 3, "dead_letter_queue": "dead"}'),
         Kind.NO_DEAD_LETTERS,
@@ -183,14 +181,14 @@ REPAIRED = {
 
 
 @pytest.mark.parametrize("case", REPAIRED.values(), ids=REPAIRED.keys())
-def test_a_fault_is_found_then_repaired_and_gone(root: Path, case: Case) -> None:
+def test_a_fault_is_found_and_repaired(root: Path, case: Case) -> None:
     case.make(root)
     found = look(root)
-    told = [(f.kind, f.path, f.severity) for f in found.findings if f.kind is not Kind.LINKED]
-    assert told == [(case.kind, case.path, case.severity)]
+    reported = [(f.kind, f.path, f.severity) for f in found.findings if f.kind is not Kind.LINKED]
+    assert reported == [(case.kind, case.path, case.severity)]
     assert all(f.repair for f in found.findings if f.kind is case.kind)
     assert found.clean is (case.severity is Severity.WARNING)
-    assert look(root).findings == found.findings, "a check alone changes nothing"
+    assert look(root).findings == found.findings, "a check without repair changes nothing"
 
     mended = look(root, repair=True)
     assert [f.kind for f in mended.repaired] == [case.kind]
@@ -238,9 +236,9 @@ def symlink_folder(root: Path) -> None:
 
 
 REPORTED = {
-    "no entry": Case(file("new/jobs"), Kind.STRAY, "new/jobs"),
-    "an entry of no legal queue": Case(file("new/a b:c"), Kind.STRAY, "new/a b:c"),
-    "a name that is no text": Case(
+    "a file that is no entry": Case(file("new/jobs"), Kind.STRAY, "new/jobs"),
+    "an entry of an illegal queue name": Case(file("new/a b:c"), Kind.STRAY, "new/a b:c"),
+    "a name that is not UTF-8": Case(
         lambda root: Path(os.fsdecode(os.fsencode(root) + b"/new/\xff\n")).touch(),
         Kind.STRAY,
         "new/\udcff\n",
@@ -248,15 +246,17 @@ REPORTED = {
     "a symbolic link in new": Case(symlink_at("new/jobs:a"), Kind.STRAY, "new/jobs:a"),
     "a named pipe in new": Case(at(os.mkfifo, "new/jobs:a"), Kind.STRAY, "new/jobs:a"),
     "a folder in delay": Case(at(os.mkdir, "delay/jobs:a"), Kind.STRAY, "delay/jobs:a"),
-    "no entry in delay": Case(file("delay/a"), Kind.STRAY, "delay/a"),
+    "a file that is no entry in delay": Case(file("delay/a"), Kind.STRAY, "delay/a"),
     "a socket in a queue": Case(socket_at("queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
     "a folder in a queue": Case(at(os.mkdir, "queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
     "a symbolic link in a queue": Case(symlink_at("queues/jobs/a"), Kind.STRAY, "queues/jobs/a"),
     "a colon in a queue": Case(file("queues/jobs/x:a"), Kind.STRAY, "queues/jobs/x:a"),
     "a file among the queues": Case(file("queues/a"), Kind.STRAY, "queues/a"),
     "a symbolic link as a queue": Case(symlink_at("queues/a"), Kind.STRAY, "queues/a"),
-    "a queue with no legal name": Case(at(os.mkdir, "queues/_a"), Kind.STRAY, "queues/_a"),
-    "no settings": Case(file("config/notes"), Kind.STRAY, "config/notes", Severity.WARNING),
+    "a queue with an illegal name": Case(at(os.mkdir, "queues/_a"), Kind.STRAY, "queues/_a"),
+    "a file that is no settings": Case(
+        file("config/notes"), Kind.STRAY, "config/notes", Severity.WARNING
+    ),
     "a hidden file in new": Case(file("new/.x"), Kind.HIDDEN, "new/.x", Severity.WARNING),
     "a hidden file in delay": Case(file("delay/.x"), Kind.HIDDEN, "delay/.x", Severity.WARNING),
     "a hidden file in a queue": Case(
@@ -291,7 +291,7 @@ REPORTED = {
     "settings of a wrong type": Case(
         settings("jobs", '{"max_depth": "many"}'), Kind.BAD_SETTINGS, "config/jobs.json"
     ),
-    "settings too deep to be read": Case(
+    "settings nested too deeply": Case(
         settings("jobs", "[" * 50_000), Kind.BAD_SETTINGS, "config/jobs.json"
     ),
     "a queue that is its own dead-letter queue": Case(
@@ -299,7 +299,7 @@ REPORTED = {
         Kind.BAD_SETTINGS,
         "config/jobs.json",
     ),
-    "settings of no queue": Case(
+    "settings without a queue": Case(
         settings("gone", "{}"), Kind.SETTINGS_WITHOUT_QUEUE, "config/gone.json", Severity.WARNING
     ),
     "a root that is open to others": Case(
@@ -310,7 +310,9 @@ REPORTED = {
 
 
 @pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED.keys())
-def test_what_a_person_must_decide_is_reported_and_left_alone(root: Path, case: Case) -> None:
+def test_a_fault_that_a_person_must_decide_is_reported_and_not_repaired(
+    root: Path, case: Case
+) -> None:
     case.make(root)
     before = sorted((p, p.lstat().st_ino) for p in root.rglob("*"))
     for repair in (False, True):
@@ -341,17 +343,17 @@ def test_messages_of_an_unknown_queue_are_one_finding_and_never_deleted(
     assert look(root).findings == []
 
 
-def test_what_a_living_writer_may_hold_is_no_finding(root: Path) -> None:
+def test_files_that_a_writer_may_still_use_are_no_finding(root: Path) -> None:
     for name in (".jobs:a:3610a686", ".jobs:b:00000000", ".jobs:c:own", ".copy", ".nfs0000000012"):
         write(root / "new" / name)
-    write(root / "config" / ".019aa000-0000-7000-8000-000000000000.tmp")
+    write(root / DRAFT)
     report = check(root, repair=True, pause=0.01)
     assert report.findings == report.repaired == []
     assert report.staged == 5
     assert len(list((root / "new").iterdir())) == 5
 
 
-def test_a_reservation_that_is_held_is_no_finding_whatever_its_age(root: Path) -> None:
+def test_an_old_reservation_that_is_held_is_no_finding(root: Path) -> None:
     path = write(root / "new" / ".jobs:a:own", b"")
     with path.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -360,15 +362,15 @@ def test_a_reservation_that_is_held_is_no_finding_whatever_its_age(root: Path) -
     assert [f.kind for f in look(root, repair=True).repaired] == [Kind.RESERVATION]
 
 
-def test_what_a_mover_is_about_to_put_right_is_no_finding(root: Path) -> None:
+def test_files_that_a_mover_will_repair_are_no_finding(root: Path) -> None:
     left = [write(root / "new" / name) for name in (".jobs:a:3610a686", ".jobs:b:00000000")]
-    # Torn ones are removed after a minute, and the mover looks every half minute.
+    # The mover looks every half minute and removes torn files that are a minute old.
     report = check(root, repair=True, pause=0.01, clock=lambda: time.time() + 95)
     assert report.clean
     assert all(path.exists() for path in left)
 
 
-def test_offline_everything_is_old_enough(root: Path) -> None:
+def test_offline_every_leftover_is_old_enough(root: Path) -> None:
     write(root / "new" / ".jobs:a:3610a686")
     write(root / "new" / ".jobs:b:00000000")
     report = check(root, repair=True, offline=True)
@@ -376,14 +378,14 @@ def test_offline_everything_is_old_enough(root: Path) -> None:
     assert sorted(p.name for p in (root / "new").iterdir()) == ["jobs:a"]
 
 
-def test_leftovers_of_nfs_are_never_a_finding(root: Path) -> None:
+def test_leftovers_of_nfs_are_no_finding(root: Path) -> None:
     for folder in ("new", "delay", "queues/jobs", "queues", "config", "remove"):
         write(root / folder / ".nfs000000000001")
     assert look(root).findings == []
 
 
-def test_an_ended_timer_brings_the_message_back_with_its_count(root: Path) -> None:
-    far(root)
+def test_a_repaired_timer_redelivers_the_message_with_its_count(root: Path) -> None:
+    far_timer(root)
     check(root, repair=True, offline=True)
     with Spool(root, sync="none") as spool:
         [message] = spool.queue("jobs").claim(wait=30)
@@ -391,15 +393,17 @@ def test_an_ended_timer_brings_the_message_back_with_its_count(root: Path) -> No
 
 
 BAD_BODIES = {
-    "no header block": (new_id(headed=True), b"hello"),
-    "an unended header block": (new_id(headed=True), b"Content-Type: text/plain\n"),
-    "no compressed body": (new_id() + ".z", b"hello"),
-    "half a compressed body": (new_id() + ".z", b"x\x9c\xcbH\xcd\xc9"),
+    "a missing header block": (new_id(headed=True), b"hello"),
+    "an unterminated header block": (new_id(headed=True), b"Content-Type: text/plain\n"),
+    "a body that is not compressed": (new_id() + ".z", b"hello"),
+    "half of a compressed body": (new_id() + ".z", b"x\x9c\xcbH\xcd\xc9"),
 }
 
 
 @pytest.mark.parametrize(("message_id", "content"), BAD_BODIES.values(), ids=BAD_BODIES.keys())
-def test_bodies_are_read_when_asked(root: Path, message_id: str, content: bytes) -> None:
+def test_bad_bodies_are_found_only_if_bodies_are_checked(
+    root: Path, message_id: str, content: bytes
+) -> None:
     path = write(root / "queues" / "jobs" / message_id, content)
     assert look(root).findings == []
     [finding] = look(root, bodies=True, repair=True).findings
@@ -417,7 +421,7 @@ def test_good_bodies_give_no_finding(root: Path) -> None:
     assert look(root, bodies=True).findings == []
 
 
-def test_counts_tell_every_state(root: Path) -> None:
+def test_counts_include_every_state(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         jobs.put_many([b"x"] * 7)
@@ -432,24 +436,17 @@ def test_counts_tell_every_state(root: Path) -> None:
     assert (report.messages, report.removed, report.findings) == (8, 1, [])
 
 
-def test_a_folder_on_another_filesystem_is_an_error(root: Path, mount: Mount) -> None:  # noqa: F811
-    mount(root / "delay")
-    [finding] = look(root, repair=True).findings
-    assert (finding.kind, finding.path) == (Kind.OTHER_FILESYSTEM, "delay")
-
-
-def test_a_bind_mount_of_the_same_filesystem_is_an_error(
-    root: Path,
-    tmp_path: Path,
-    mount: Mount,  # noqa: F811
+@pytest.mark.parametrize(("folder", "is_bind"), [("delay", False), ("queues/jobs", True)])
+def test_a_folder_on_another_mount_is_an_error(
+    root: Path, tmp_path: Path, mount: Mount, folder: str, is_bind: bool
 ) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    mount(root / "queues" / "jobs", bind=tmp_path / "elsewhere")
-    [finding] = look(root).findings
-    assert (finding.kind, finding.path) == (Kind.OTHER_FILESYSTEM, "queues/jobs")
+    mount(root / folder, bind=tmp_path / "elsewhere" if is_bind else None)
+    [finding] = look(root, repair=True).findings
+    assert (finding.kind, finding.path) == (Kind.OTHER_FILESYSTEM, folder)
 
 
-def test_a_failed_repair_is_told_and_counts_as_left(root: Path, mount: Mount) -> None:  # noqa: F811
+def test_a_failed_repair_is_reported_and_the_finding_remains(root: Path, mount: Mount) -> None:
     mount(root)
     Spool(root, sync="none").close()
     write(root / "new" / ".jobs:a:3610a686")
@@ -460,9 +457,9 @@ def test_a_failed_repair_is_told_and_counts_as_left(root: Path, mount: Mount) ->
     assert not report.clean
 
 
-def test_a_file_of_another_user_cannot_be_claimed() -> None:
+def test_a_message_that_this_user_cannot_claim_is_found() -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root, to be another user")
+        pytest.skip("needs root, to become another user")
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o711)
         root = Path(folder) / "mq"
@@ -483,7 +480,7 @@ def test_a_file_of_another_user_cannot_be_claimed() -> None:
         assert done.stdout.split() == ["unclaimable"], done.stderr
 
 
-def test_a_tree_at_work_gives_no_finding(root: Path) -> None:
+def test_a_spool_in_use_gives_no_finding(root: Path) -> None:
     entries = rounds = 0
     with busy(root, 2):
         while entries < 500 or rounds < 12:
@@ -507,7 +504,7 @@ def test_many_messages_take_little_memory(root: Path) -> None:
     assert peak < 20_000 * 30 + 500_000
 
 
-def test_a_list_has_an_end_and_the_rest_is_counted(root: Path) -> None:
+def test_findings_beyond_the_limit_are_only_counted(root: Path) -> None:
     for number in range(MAX_LISTED + 50):
         (root / "new" / f"stray-{number}").touch()
     report = check(root, offline=True)
@@ -515,13 +512,10 @@ def test_a_list_has_an_end_and_the_rest_is_counted(root: Path) -> None:
     assert report.unlisted == {Kind.STRAY: 50}
 
 
-def test_a_missing_root_is_no_spool(tmp_path: Path) -> None:
+def test_a_missing_root_is_an_error_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(UnusableSpool, match="cannot open"):
         check(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-
-
-# -- the command -----------------------------------------------------------------------------------
 
 
 def fsmq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -533,7 +527,7 @@ def fsmq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_tells_and_repairs(root: Path) -> None:
+def test_the_command_reports_and_repairs(root: Path) -> None:
     write(root / "new" / ".jobs:a:3610a686")
     done = fsmq("fsck", "--root", root, "--offline")
     assert done.returncode == 1
@@ -552,7 +546,7 @@ def test_the_command_tells_and_repairs(root: Path) -> None:
     )
 
 
-def test_the_command_speaks_json(root: Path) -> None:
+def test_the_command_prints_json(root: Path) -> None:
     write(root / "new" / "stray")
     done = fsmq("fsck", "--root", root, "--offline", "--json")
     report = json.loads(done.stdout)
@@ -583,7 +577,7 @@ def test_the_command_shows_a_bar_on_a_terminal_only(root: Path) -> None:
     assert b"checking" not in done.stdout
 
 
-def test_the_command_has_a_code_for_no_spool(tmp_path: Path) -> None:
+def test_the_command_has_an_exit_code_for_a_missing_spool(tmp_path: Path) -> None:
     done = fsmq("fsck", "--root", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (78, "")
     assert "cannot open the root" in done.stderr
@@ -593,7 +587,7 @@ def test_the_command_has_a_code_for_no_spool(tmp_path: Path) -> None:
     assert f"there is no spool in {tmp_path}" in done.stderr
 
 
-def test_settings_of_all_kinds_are_understood(root: Path) -> None:
+def test_valid_settings_give_no_finding(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         for field, value in QueueSettings(max_deliveries=3, retention=9.5).as_dict().items():
             if field not in ("max_deliveries", "dead_letter_queue"):
@@ -604,8 +598,8 @@ def test_settings_of_all_kinds_are_understood(root: Path) -> None:
     assert look(root).findings == []
 
 
-def test_an_index_is_not_taken_from_a_queue_that_is_being_created(root: Path) -> None:
-    """Its creator is between the index and the folder, as when it is stopped there."""
+def test_the_index_of_a_queue_that_is_being_created_is_not_removed(root: Path) -> None:
+    """The creator has made the index and not yet the folder."""
     with Spool(root, sync="none", delivers=False) as spool:
         with settings_held(spool.tree, "indexed"):
             spool.tree.make_folder("ids", "indexed")
@@ -617,15 +611,10 @@ def test_an_index_is_not_taken_from_a_queue_that_is_being_created(root: Path) ->
         assert not (root / "ids" / "indexed").exists()
 
 
-def test_a_timer_is_not_ended_that_somebody_has_set_since(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timer_that_was_set_after_the_check_is_not_changed(root: Path) -> None:
     with Spool(root, sync="none", delivers=False) as spool:
-        message = root / "delay" / f"jobs:{new_id()}"
-        far = int((time.time() + 9e7) * 1000)
-        write(message)
-        stamp = Stamps().encode(message.name.rpartition(":")[2], far, 1)
-        os.utime(message, ns=(stamp, stamp))
+        far_timer(root)
+        message = root / "delay" / "jobs:a"
         found = message.stat()
         rules = MessageRules(Inspection(spool.tree, Stamps(), time.time))
         fault = rules.delay(message.name, found)

@@ -1,4 +1,4 @@
-"""Fuzzing in short: a second of what ``make soak-fuzz`` does for long."""
+"""A short part of the fuzzing of ``make soak-fuzz``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.soak.fuzz import NAMES, fuzz
 
 
 @pytest.mark.parametrize(("requests", "tls"), [(1200, False), (150, True)])
-def test_requests_that_are_nearly_right(tmp_path: Path, requests: int, tls: bool) -> None:
-    """The same ones in each run; ``make soak-fuzz`` sends others each time."""
+def test_malformed_requests_break_nothing(tmp_path: Path, requests: int, tls: bool) -> None:
+    """The same requests in each run; ``make soak-fuzz`` sends others each time."""
     if tls and not HAS_OPENSSL:
         pytest.skip("there is no openssl")
-    said: list[str] = []
-    assert fuzz(tmp_path, requests, 7, said.append, tls=tls) == [], said
+    lines: list[str] = []
+    assert fuzz(tmp_path, requests, 7, lines.append, tls=tls) == [], lines
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_no_id_leads_out_of_its_folder(name: str) -> None:
 
 @given(hostile, st.integers(-5, 105), st.none() | st.floats(), st.booleans())
 @settings(max_examples=500, deadline=None)
-def test_an_id_of_the_callers_own_is_taken_or_refused(
+def test_an_own_id_is_accepted_or_refused(
     name: str, priority: int, ttl: float | None, headed: bool
 ) -> None:
     try:
@@ -85,9 +85,6 @@ def test_an_id_of_the_callers_own_is_taken_or_refused(
         return
     assert not set(made) & set("/:\0")
     assert not made.startswith(".")
-
-
-# -- what is parsed --------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=200), st.dictionaries(hostile, hostile, max_size=4))
@@ -108,7 +105,7 @@ def test_a_header_block_has_one_line_for_each_attribute(
 
 @given(st.binary(max_size=400) | st.text(": \nab\r-", max_size=80).map(str.encode), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_whatever_stands_in_a_file_is_read(raw: bytes, packed: bool) -> None:
+def test_any_file_content_is_read(raw: bytes, packed: bool) -> None:
     body, _, attributes = unpack(raw, Facts(headed=True, packed=packed))
     assert not attributes or len(body) < len(raw)
     if not packed:
@@ -117,9 +114,7 @@ def test_whatever_stands_in_a_file_is_read(raw: bytes, packed: bool) -> None:
 
 @given(hostile, st.integers(-(2**63), 2**63 - 1), st.booleans())
 @settings(max_examples=500, deadline=None)
-def test_a_time_that_anybody_may_have_set_is_no_stamp_by_accident(
-    name: str, mtime_ns: int, coarse: bool
-) -> None:
+def test_an_arbitrary_mtime_is_no_stamp_by_accident(name: str, mtime_ns: int, coarse: bool) -> None:
     stamp = Stamps(coarse).decode(name, mtime_ns)
     if stamp is not None and not coarse:
         assert stamp.deliveries is not None
@@ -139,7 +134,7 @@ def test_every_target_is_routed_or_refused(target: str) -> None:
 
 @given(st.text(max_size=300) | st.text("[]keys.anonymous='\" \nsend=*", max_size=100))
 @settings(max_examples=300, deadline=None)
-def test_every_file_of_keys_is_read_or_refused(text: str) -> None:
+def test_every_key_file_is_read_or_refused(text: str) -> None:
     try:
         parse(text)
     except (KeysError, ValueError):

@@ -1,4 +1,4 @@
-"""docs/guarantees.md names proofs: they are there, and so is the way to run the long ones."""
+"""The tests that docs/guarantees.md names exist, and so does the long run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tests.harness.suite import HOME
 PAGE = (HOME / "docs" / "guarantees.md").read_text()
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_named_test_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)`", PAGE)
     assert len(set(named)) > 8
     assert [path for path in named if not (HOME / path).is_file()] == []
 
 
-def test_every_promise_names_a_proof() -> None:
+def test_every_guarantee_names_a_test() -> None:
     rows = re.findall(r"(?m)^\| \d+ \|.*$", PAGE)
     assert len(rows) == 9
     for row in rows:
-        proof = row.rstrip("| ").rpartition("|")[2]
-        assert "tests/" in proof or proof.strip() == "the same", row
+        tests = row.rstrip("| ").rpartition("|")[2]
+        assert "tests/" in tests or tests.strip() == "the same", row
 
 
-def test_the_long_run_is_a_target_and_its_numbers_are_those_told() -> None:
+def test_the_long_run_is_a_target_with_the_documented_rounds() -> None:
     assert re.search(r"(?m)^soak: ", (HOME / "Makefile").read_text())
     soak = (HOME / "tests" / "soak" / "power.py").read_text()
     assert "2,000, in all configurations, of `make soak`" in PAGE

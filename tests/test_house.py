@@ -1,4 +1,4 @@
-"""The modules: small, and found by name. `make lint` checks who may import whom."""
+"""Size, names and calls of modules. `make lint` checks their imports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.harness.suite import HOME
 from tests.harness.verbs_called import calls_in
 
 MODULES = sorted((HOME / "fsmq").rglob("*.py"))
-# A file of each dialect may have the name of its counterpart in another. What stands in `_sync` is
-# made from what has its name in `_async`.
+# Modules of dialects may have the same name, and each module of `_sync` is generated from the one
+# of that name in `_async`.
 DIALECTS = ("native", "emodb", "dynamiq", "sqs", "ui")
 NAMELESS = ("__init__.py", "__main__.py")
 
@@ -25,8 +25,8 @@ def test_no_module_has_more_than_400_lines() -> None:
     assert {path: number for path, number in lines.items() if number > 400} == {}
 
 
-def test_there_are_not_more_lines_than_were_decided() -> None:
-    """Decision 36: whoever removes something lowers these, whoever needs more says so here."""
+def test_the_number_of_lines_is_within_the_limits() -> None:
+    """Decision 36: lower the limits when code is removed, and justify a higher one in a commit."""
     fsmq, optional = HOME / "fsmq", ("http", "client", "dyno", "pipeline", "cli/pipeline")
     parts = [*(fsmq / name for name in optional), fsmq / "daemons" / "serving.py"]
     lines: Counter[str] = Counter()
@@ -42,13 +42,13 @@ def test_there_are_not_more_lines_than_were_decided() -> None:
 
 
 def test_no_folder_has_more_than_20_modules() -> None:
-    """So that its listing can be read like a table of contents."""
+    """A longer listing is hard to read."""
     modules = Counter(str(path.parent.relative_to(HOME)) for path in MODULES)
     assert {folder: number for folder, number in modules.items() if number > 20} == {}
 
 
 @pytest.mark.parametrize("package", ["cli", "client", "daemons", "http", "pipeline", "spool"])
-def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
+def test_module_names_are_unique_in_a_package(package: str) -> None:
     apart = {*DIALECTS, "_sync"}
 
     def is_counted(path: Path) -> bool:
@@ -59,8 +59,8 @@ def test_a_name_leads_to_one_module_of_a_package(package: str) -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
-def test_each_part_of_the_spool_is_its_front_or_behind_it() -> None:
-    """So that HTTP and Spark cannot import a part that is new before somebody has decided it."""
+def test_each_part_of_the_spool_is_public_or_private() -> None:
+    """HTTP and Spark cannot import a new part before it is listed here or in pyproject.toml."""
     spool = HOME / "fsmq" / "spool"
     parts = {path.stem for path in spool.iterdir() if path.name[:2] != "__"}
     contracts = tomllib.loads((HOME / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -74,13 +74,13 @@ def test_each_part_of_the_spool_is_its_front_or_behind_it() -> None:
     assert parts == behind | front | others
 
 
-def test_arguments_are_written_as_arguments() -> None:
-    """And not as a tuple that is unpacked at once, which saves lines and hides the call."""
+def test_no_literal_tuple_is_unpacked_into_arguments() -> None:
+    """It saves lines and hides the call."""
     found = [
         f"{path.relative_to(HOME)}:{node.lineno}"
         for folder in ("fsmq", "tests", "benchmarks")
         for path in sorted((HOME / folder).rglob("*.py"))
-        if re.search(r"\*\s*[(\[]", text := path.read_text())  # to parse all takes long
+        if re.search(r"\*\s*[(\[]", text := path.read_text())  # parsing everything is slow
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Starred)
         and isinstance(node.ctx, ast.Load)
@@ -89,8 +89,8 @@ def test_arguments_are_written_as_arguments() -> None:
     assert found == []
 
 
-# What changes nothing in the tree, and may be asked from anywhere.
-LOOKS = {
+# Verbs that change nothing may be called anywhere.
+READING = {
     "Channel.again_in", "Channel.changed_at", "Channel.state", "Log.page", "Log.stats",
     "Logs.names", "Schedule.next", "Schedule.state", "Spool.complete", "Spool.counts",
     "Spool.events_fileno", "Spool.has_queue", "Spool.queues", "Spool.schedules", "Spool.settings",
@@ -99,20 +99,20 @@ LOOKS = {
     "order.latest", "publish.copies_of", "publish.copy_of", "several.has_more",
 }  # fmt: skip
 CALLED_TWICE = {
-    # By who asks for it, and where a claim comes back that nobody has seen.
+    # For a request, and for a claim that could not be delivered.
     "Channel.release",
 }
 
 
-def test_each_verb_of_the_spool_is_called_in_one_place_of_the_server() -> None:
-    """Whatever the dialect, and whichever way a request came: decision 25."""
+def test_http_calls_each_changing_verb_in_one_place() -> None:
+    """In every dialect, on the fast path or not: decision 25."""
     called: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted((HOME / "fsmq" / "http").rglob("*.py")):
         for verb, line in calls_in(path):
             called[verb].append(f"{path.relative_to(HOME)}:{line}")
     assert called.keys() >= {"put.put", "creation.change", "Schedule.replace", "Channel.claim_each"}
-    assert called.keys() >= LOOKS
-    changing = {verb: places for verb, places in called.items() if verb not in LOOKS}
+    assert called.keys() >= READING
+    changing = {verb: places for verb, places in called.items() if verb not in READING}
     twice = {verb: places for verb, places in changing.items() if len(places) > 1}
     assert {verb: places for verb, places in twice.items() if verb not in CALLED_TWICE} == {}
     assert twice.keys() == CALLED_TWICE

@@ -1,15 +1,14 @@
-"""docs/http.md tells every request, error and setting as the OpenAPI document does.
-
-(tests/test_pages.py runs its examples.)
-"""
+"""docs/http.md agrees with the OpenAPI document; tests/test_pages.py runs its examples."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from fsmq.http.describe import Operation
 from fsmq.http.problems import PROBLEM_TYPES
 from fsmq.spool.layout.settings import SETTINGS
 from tests.harness import doc_tables
@@ -21,13 +20,13 @@ DOCUMENT = HOME / "docs" / "http.md"
 FORMAT = (HOME / "docs" / "format.md").read_text()
 
 
-def test_every_type_of_error_is_in_the_document() -> None:
+def test_every_type_of_error_is_documented() -> None:
     text = DOCUMENT.read_text()
     documented = set(re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", text, re.MULTILINE))
     assert documented == {(kind, str(status)) for status, kind, _ in PROBLEM_TYPES.values()}
 
 
-def test_the_format_leads_to_the_settings() -> None:
+def test_every_setting_of_queues_is_documented() -> None:
     assert "`config/<queue>.json`" in FORMAT
     assert "(http.md#patch-queue)" in FORMAT
     section = DOCUMENT.read_text().partition("\n### `PATCH /{queue}`\n")[2].partition("\n### ")[0]
@@ -38,7 +37,7 @@ def test_the_format_leads_to_the_settings() -> None:
 
 @pytest.fixture(scope="module")
 def operations() -> dict[str, Any]:
-    """What the OpenAPI document says of each request, such as ``GET /{queue}``."""
+    """The operations of the OpenAPI document by their requests, such as ``GET /{queue}``."""
     return {
         f"{method.upper()} {path}": operation
         for path, methods in served_document()["paths"].items()
@@ -47,15 +46,15 @@ def operations() -> dict[str, Any]:
     }
 
 
-def test_every_request_of_the_native_dialect_is_told_by_a_page(operations: dict[str, Any]) -> None:
-    told = "".join(page.read_text() for page in (HOME / "docs").glob("*.md"))
+def test_every_native_request_is_documented(operations: dict[str, Any]) -> None:
+    pages = "".join(page.read_text() for page in (HOME / "docs").glob("*.md"))
     native = {"Queues", "Messages", "Messages by id", "Topics", "Logs", "Schedules", "System"}
     for request, operation in operations.items():
         if native & set(operation["tags"]):
-            assert f"`{request}" in told, request
+            assert f"`{request}" in pages, request
 
 
-def test_tables_are_made_from_the_routes() -> None:
+def test_generated_tables_are_up_to_date() -> None:
     assert doc_tables.unlike() == {}
 
 
@@ -65,12 +64,12 @@ def test_a_table_that_was_changed_by_hand_is_found() -> None:
     assert "0 to 30 seconds" not in text
 
 
-# What any request may be answered that reads a body, asks for a right, or names what is missing.
+# Errors of bodies, rights and missing names, which are not documented for each request.
 ANY_STATUS = {400, 401, 403, 404, 408, 413, 415, 417, 429, 500, 503}
 
 
 def told(page: str) -> dict[str, str]:
-    """What a page tells of each request: below its heading, or in its row of a table."""
+    """The text of each request: below its heading, or in its row of a table."""
     found: dict[str, str] = {}
     for part in page.split("\n### ")[1:]:
         text = part.partition("\n## ")[0]
@@ -83,20 +82,23 @@ def told(page: str) -> dict[str, str]:
     return found
 
 
-def test_the_pages_tell_the_answers_of_each_request_and_its_parameters() -> None:
-    statuses = {200, 201, 202, 204, 507} | {of.status for of in PROBLEM_TYPES.values()}
+def documented_routes() -> Iterator[tuple[str, Operation, str]]:
+    """Each native request, its operation, and the text that the docs have of it."""
     pages = [(HOME / "docs" / f"{name}.md").read_text() for name in ("http", "topics", "logs")]
     requests = {request: words for page in pages for request, words in told(page).items()}
-    for route in native_routes():
-        if route.method == "HEAD":
-            continue
-        request = f"{route.method} {route.pattern}"
-        words = requests[request]
+    for method, pattern, operation, _ in native_routes():
+        if method != "HEAD":
+            yield f"{method} {pattern}", operation, requests[f"{method} {pattern}"]
+
+
+def test_the_answers_and_parameters_of_each_request_are_documented() -> None:
+    statuses = {200, 201, 202, 204, 507} | {of.status for of in PROBLEM_TYPES.values()}
+    for request, operation, words in documented_routes():
         named = {int(one) for one in re.findall(r"\b([2-5]\d\d)\b(?!-| s(?:econds)?\b)", words)}
-        answers = route.operation.answers.keys()
+        answers = operation.answers.keys()
         assert named & statuses <= answers, request
         assert answers - ANY_STATUS - {200} <= named, request
-        for parameter in route.operation.parameters:
+        for parameter in operation.parameters:
             name = parameter.name.partition(".")[0]
             assert parameter.place == "path" or name in words, (request, name)
             schema = parameter.schema if isinstance(parameter.schema, dict) else {}
@@ -106,19 +108,14 @@ def test_the_pages_tell_the_answers_of_each_request_and_its_parameters() -> None
                 assert default == schema["default"], request
 
 
-# Of texts, which a schema describes by a pattern.
+# Ranges of texts, which schemas describe by a pattern.
 BY_PATTERN = {"1 to 128 characters", "1 to 1024 bytes", "1 to 40 of"}
 _UNITS = {"KiB": 2**10, "MiB": 2**20}
 
 
-def test_the_pages_tell_the_ranges_and_sizes_of_bodies() -> None:
-    pages = [(HOME / "docs" / f"{name}.md").read_text() for name in ("http", "topics", "logs")]
-    requests = {request: words for page in pages for request, words in told(page).items()}
-    for route in native_routes():
-        if route.method == "HEAD":
-            continue
-        request, operation = f"{route.method} {route.pattern}", route.operation
-        words = re.sub(r"^\| `.*", "", requests[request], flags=re.M)  # tables are made
+def test_documented_ranges_and_sizes_of_bodies_are_right() -> None:
+    for request, operation, text in documented_routes():
+        words = re.sub(r"^\| `.*", "", text, flags=re.M)  # without generated tables
         known = {*ranges_of(json_body(operation))}
         known |= {one for p in operation.parameters for one in ranges_of(p.schema)}
         for low, high, unit in re.findall(r"\b(\d+) to (\d+)( \w+)?", words):

@@ -1,4 +1,4 @@
-"""What users reach can be imported where only the packages that fsmq itself needs are installed."""
+"""Every module can be imported with only the packages that fsmq requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.harness.forkserver import environment
 from tests.harness.missing import run_without
 
-# Spark's extras are for these alone.
+# All modules but those for Spark.
 _SCRIPT = """
 import importlib, pkgutil, fsmq
 names = [found.name for found in pkgutil.walk_packages(fsmq.__path__, "fsmq.")]
@@ -23,8 +23,7 @@ for name in names:
 print(len(names))
 """
 
-
-# What programs do without as long as nothing asks for it: megabytes of each.
+# Large libraries that a program must not load before they are used.
 _OF_PAGES = {"jinja2", "prometheus_client"}
 _UNUSED = {
     "mq": _OF_PAGES,
@@ -34,7 +33,7 @@ _UNUSED = {
 
 
 def needed(distribution: str, *extras: str, found: set[str] | None = None) -> set[str]:
-    """A distribution and all that it requires, with these extras of its own."""
+    """A distribution with these extras, and all that it requires."""
     found = set() if found is None else found
     name = re.sub(r"[-_.]+", "-", distribution).lower()
     if name in found:
@@ -62,8 +61,8 @@ def others(*extras: str) -> list[str]:
     ]
 
 
-def test_no_module_needs_what_developers_install() -> None:
-    missing = others("server", "client")  # those that `make run` installs
+def test_no_module_needs_a_package_of_developers() -> None:
+    missing = others("server", "client")  # as `make run` installs it
     assert {"pytest", "hypothesis", "mypy", "pyspark", "numpy"} <= set(missing)
     assert not {"aiohttp", "click", "urllib3", "zstandard"} & set(missing)
     done = run_without(missing, "-c", _SCRIPT)

@@ -1,4 +1,4 @@
-"""The file of keys and ``fsmq key``: what is taken, and what is refused with which words."""
+"""Key files and ``fsmq key``: what is accepted, and the errors of what is refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_keys_differ(file: Path) -> None:
     assert len(load(file).keys) == 20
 
 
-def test_adding_keeps_what_is_there(file: Path) -> None:
+def test_a_new_key_leaves_the_rest_of_the_file_unchanged(file: Path) -> None:
     file.write_text("# by hand\n[anonymous]\nsend = ['a']")
     file.chmod(0o640)
     add_key(file, "x", "--admin=*")
@@ -63,7 +63,7 @@ def test_adding_keeps_what_is_there(file: Path) -> None:
 
 
 def test_half_a_key_is_never_added(file: Path) -> None:
-    """It may have no day from which it is not valid, or spoil the file for all others."""
+    """It may lack its last line, `not_after`, or make the whole file invalid."""
     add_key(file, "first", "--send=*")
     before = file.read_text()
     with files_no_longer_than(len(before) + 40):
@@ -72,7 +72,7 @@ def test_half_a_key_is_never_added(file: Path) -> None:
     assert file.read_text() == before
 
 
-def test_a_name_is_given_once(file: Path) -> None:
+def test_a_name_cannot_be_used_twice(file: Path) -> None:
     add_key(file, "x", "--send=*")
     before = file.read_text()
     result = run("create", "x", f"--keys={file}", "--send=*")
@@ -82,7 +82,7 @@ def test_a_name_is_given_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["x"], "without rights"),
         (["", "--send=*"], "is not a name for a key"),
@@ -95,14 +95,14 @@ def test_a_name_is_given_once(file: Path) -> None:
         (["x", "--send=*", "--not-after=soon"], "soon"),
     ],
 )
-def test_what_no_key_is_made_of(file: Path, arguments: list[str], said: str) -> None:
+def test_invalid_arguments_create_no_key(file: Path, arguments: list[str], error: str) -> None:
     result = run("create", f"--keys={file}", *arguments)
     assert result.exit_code in (2, 78)
-    assert said in result.stderr
+    assert error in result.stderr
     assert not file.exists()
 
 
-def test_a_key_of_a_few_signs_is_refused(file: Path) -> None:
+def test_a_short_key_is_refused(file: Path) -> None:
     result = run("create", "x", f"--keys={file}", "--send=*", "--existing", typed="local_admin\n")
     assert result.exit_code == 78
     assert "20 to 1024" in result.stderr
@@ -120,7 +120,7 @@ def test_keys_are_listed(file: Path) -> None:
     ]
 
 
-def test_a_file_that_mq_would_not_take_is_told(file: Path) -> None:
+def test_a_listing_of_an_invalid_file_is_an_error(file: Path) -> None:
     file.write_text("[keys.x]\nhash = 3\n")
     file.chmod(0o600)
     result = run("list", f"--keys={file}")
@@ -129,7 +129,7 @@ def test_a_file_that_mq_would_not_take_is_told(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("keys = 3", "keys: expected a table"),
         ("[key.x]\n", "key: unknown"),
@@ -152,14 +152,14 @@ def test_a_file_that_mq_would_not_take_is_told(file: Path) -> None:
         ("[anonymous]\nsend = '*'", "anonymous.send: expected a list"),
     ],
 )
-def test_what_no_file_of_keys_may_say(text: str, said: str) -> None:
+def test_an_invalid_file_is_refused(text: str, error: str) -> None:
     with pytest.raises(KeysError) as refused:
         parse(text)
-    assert said in str(refused.value)
+    assert error in str(refused.value)
     assert "the_key_itself" not in str(refused.value)
 
 
-def test_patterns_do_not_reach_from_queues_to_topics() -> None:
+def test_patterns_of_queues_do_not_match_topics() -> None:
     ring = parse("[anonymous]\nsend = ['*']\nreceive = ['topics/a*', '?']\nadmin = ['topics/*']")
     holds = ring.anonymous.hold
     assert holds("send", "any")
@@ -170,7 +170,7 @@ def test_patterns_do_not_reach_from_queues_to_topics() -> None:
     assert not holds("admin", "any")
 
 
-def test_who_may_receive_may_look_and_not_the_other_way_round(file: Path) -> None:
+def test_receive_includes_look_but_not_the_reverse(file: Path) -> None:
     add_key(file, "viewer", "--look=a*")
     add_key(file, "worker", "--receive=b*")
     viewer, worker = (key.grants for key in load(file).keys)
@@ -184,7 +184,7 @@ def test_who_may_receive_may_look_and_not_the_other_way_round(file: Path) -> Non
     ]
 
 
-def test_a_name_that_only_looks_like_the_pattern() -> None:
+def test_patterns_match_whole_names() -> None:
     holds = parse("[anonymous]\nsend = ['a.b', 'c-?']").anonymous.hold
     assert holds("send", "a.b")
     assert not holds("send", "axb")
@@ -193,7 +193,7 @@ def test_a_name_that_only_looks_like_the_pattern() -> None:
     assert not holds("send", "c-")
 
 
-def test_the_end_of_a_key(file: Path) -> None:
+def test_a_key_ends_at_its_date(file: Path) -> None:
     text = f"[keys.x]\nhash = '{HASH}'\nnot_after = "
     [day] = parse(text + "2030-01-02").keys
     [moment] = parse(text + "2030-01-02T01:00:00+01:00").keys
@@ -204,7 +204,7 @@ def test_the_end_of_a_key(file: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666, 0o644])
-def test_a_file_that_others_could_use(file: Path, mode: int) -> None:
+def test_a_file_that_others_can_use_is_refused(file: Path, mode: int) -> None:
     add_key(file, "x", "--send=*")
     file.chmod(mode)
     with pytest.raises(KeysError, match=r"chmod o-rwx,g-w"):
@@ -218,14 +218,14 @@ def test_a_group_may_read_the_file(file: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user(file: Path) -> None:
+def test_a_file_of_another_user_is_refused(file: Path) -> None:
     add_key(file, "x", "--send=*")
     os.chown(file, 12345, -1)
     with pytest.raises(KeysError, match="belongs to the user 12345"):
         load(file)
 
 
-def test_what_is_no_file_at_all(file: Path) -> None:
+def test_a_missing_or_special_file_is_refused(file: Path) -> None:
     with pytest.raises(KeysError, match="No such file"):
         load(file)
     file.mkdir()
@@ -233,21 +233,21 @@ def test_what_is_no_file_at_all(file: Path) -> None:
         load(file)
     file.rmdir()
     os.mkfifo(file, 0o600)
-    with pytest.raises(KeysError, match="regular file"):  # and does not wait for a writer
+    with pytest.raises(KeysError, match="regular file"):  # without waiting for a writer
         load(file)
 
 
 def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
     result = run("create", "app", f"--keys={file}", "--send=*", "--aws", "--not-after=2099-12-31")
-    told = dict(line.split("=", 1) for line in result.stdout.split())
-    access_key, secret = told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"]
+    printed = dict(line.split("=", 1) for line in result.stdout.split())
+    access_key, secret = printed["AWS_ACCESS_KEY_ID"], printed["AWS_SECRET_ACCESS_KEY"]
     assert access_key.startswith("AKFS")
     assert len(access_key) == 20
     ring = load(file)
     key = ring.signer(access_key)
     assert key is not None
     assert key.secret == secret
-    assert ring.find(secret) == key  # natively it is a key as any other
+    assert ring.find(secret) == key  # in the native dialect it is an ordinary key
     assert secret not in repr(key)
     listed = run("list", f"--keys={file}").stdout
     assert listed == f"app: send *; signs as {access_key}; not after 2099-12-31 00:00:00Z\n"
@@ -261,7 +261,7 @@ def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "said"),
+    ("pair", "message"),
     [
         ('access_key = "AKFSAAAAAAAAAAAAAAAA"', "keys.a.secret"),
         ('secret = "0123456789012345678901"', "keys.a.access_key"),
@@ -269,10 +269,10 @@ def test_a_key_that_signs_has_its_secret_in_the_file(file: Path) -> None:
         ('access_key = "AKFSAAAAAAAAAAAAAAAA"\nsecret = "0123456789"', "keys.a.secret"),
     ],
 )
-def test_half_a_pair_is_refused_and_not_repeated(pair: str, said: str) -> None:
+def test_an_incomplete_pair_is_refused_and_the_secret_not_shown(pair: str, message: str) -> None:
     with pytest.raises(KeysError) as error:
         parse(f'[keys.a]\nhash = "{HASH}"\n{pair}\n')
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "0123456789" not in str(error.value)
 
 

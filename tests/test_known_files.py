@@ -1,4 +1,4 @@
-"""All that fsmq itself keeps in a spool, whoever has made it, is known to fsck and doctor."""
+"""fsck and doctor know every file that any part of fsmq creates in a spool."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.cli.helpers import Command
 from tests.harness.suite import Suite, eventually
 from tests.http.sqs.clients import client as amazon
 
-# What doctor says of this machine, and of queues that tests make.
-OF_THE_PLACE = {"paused", "filesystem", "space", "inodes", "access", "dead letters", "sync"}
+# Findings of doctor that depend on the machine, or on the queues of this test.
+EXPECTED = {"paused", "filesystem", "space", "inodes", "access", "dead letters", "sync"}
 
 
 def ask(url: str, method: str = "GET", body: Any = None, kind: str = "application/json") -> bytes:
@@ -27,7 +27,7 @@ def ask(url: str, method: str = "GET", body: Any = None, kind: str = "applicatio
         return bytes(answer.read())
 
 
-def native(url: str) -> None:
+def use_native(url: str) -> None:
     with Client(url) as client:
         for kind in ("plain", "index", "fifo"):
             queue = f"of-{kind}"
@@ -49,7 +49,7 @@ def native(url: str) -> None:
         client.schedule("nightly").define("*/2 * * * * *", "of-plain", b"x")
 
 
-def of_amazon(url: str) -> None:
+def use_amazon(url: str) -> None:
     sqs, sns = amazon(url), amazon(url, service="sns")
     dead = sqs.create_queue(QueueName="aws-dead", tags={"team": "a"})["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
@@ -65,7 +65,7 @@ def of_amazon(url: str) -> None:
     sns.publish(TopicArn=topic["TopicArn"], Message="x")
 
 
-def of_emodb(url: str) -> None:
+def use_emodb(url: str) -> None:
     for service in ("queue", "dedupq"):
         ask(f"{url}/{service}/1/emo/send", "POST", {"a": 1})
         eventually(lambda service=service: ask(f"{url}/{service}/1/emo/poll?ttl=30") != b"[]")
@@ -73,13 +73,13 @@ def of_emodb(url: str) -> None:
         ask(f"{url}/{service}/1/_move?from=emo&to=other", "POST")
 
 
-def of_dynamiq(url: str) -> None:
+def use_dynamiq(url: str) -> None:
     ask(f"{url}/topics/dyn-news", "PUT")
     ask(f"{url}/queues/dyn-queue", "PUT")
     ask(f"{url}/topics/dyn-news/queues/dyn-queue", "PUT")
 
 
-def on_the_folder(root: Path, command: Command) -> None:
+def use_folder(root: Path, command: Command) -> None:
     with Spool(root, delivers=False, journal=True) as spool:
         DynoQueues(spool, zone="a").get("tasks").push([DynoMessage("1", "x")])
         spool.queue("of-plain").put(b"z")
@@ -94,22 +94,22 @@ def open_pages(url: str) -> None:
     ask(f"{url}/_metrics")
 
 
-def test_fsck_and_doctor_know_what_every_dialect_leaves(tmp_path: Path) -> None:
+def test_fsck_and_doctor_report_no_file_of_fsmq(tmp_path: Path) -> None:
     root = tmp_path / "mq"
     with Suite(root, mq_options=["--history=on"]) as suite:
         command = Command(root)
-        native(suite.url)
-        of_amazon(suite.url)
-        of_emodb(suite.url)
-        of_dynamiq(suite.url)
-        on_the_folder(root, command)
+        use_native(suite.url)
+        use_amazon(suite.url)
+        use_emodb(suite.url)
+        use_dynamiq(suite.url)
+        use_folder(root, command)
         open_pages(suite.url)
         assert (root / "config" / ".ui").exists()
-        # Also when all of it is old: what was in use when it was first looked at is not judged.
+        # Age the files: a file that may be in use is not reported.
         for path in (root / "config").iterdir():
             os.utime(path, (1_700_000_000, 1_700_000_000))
         found = json.loads(command("fsck", "--json", code=None).stdout)
         assert found["findings"] == []
-        told = json.loads(command("doctor", "--json", code=None).stdout)
-        strange = [f for f in told["findings"] if f["health"] != "ok"]
-        assert [f for f in strange if f["name"] not in OF_THE_PLACE] == []
+        health = json.loads(command("doctor", "--json", code=None).stdout)
+        problems = [f for f in health["findings"] if f["health"] != "ok"]
+        assert [f for f in problems if f["name"] not in EXPECTED] == []

@@ -1,4 +1,4 @@
-"""docs/logs.md has all settings with their defaults. (tests/test_pages.py runs its examples.)"""
+"""docs/logs.md has all settings with their defaults; tests/test_pages.py runs its examples."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fsmq.spool.log.log_settings import (
 from tests.harness.suite import HOME
 
 
-def test_the_tables_of_settings_are_true() -> None:
+def test_the_tables_of_settings_are_right() -> None:
     text = (HOME / "docs" / "logs.md").read_text().split("<!-- settings -->")[1].split("## ")[0]
-    told = {
+    documented = {
         name: (json.loads(default), means)
         for name, default, means in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", text, re.M)
     }
     defaults = {**LogSettings().as_dict(), **ChannelSettings().as_dict()}
     known = {**LOG_SETTINGS, **CHANNEL_SETTINGS}
-    assert told == {name: (defaults[name], known[name].means) for name in known}
+    assert documented == {name: (defaults[name], known[name].means) for name in known}

@@ -1,4 +1,4 @@
-"""docs/metrics.md tells every metric. (tests/test_pages.py runs its examples.)"""
+"""docs/metrics.md has every metric; tests/test_pages.py runs its examples."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TEXT = (HOME / "docs" / "metrics.md").read_text()
 ALERTS = (HOME / "docs" / "howto" / "monitoring.md").read_text()
 
 
-def test_every_metric_is_in_the_document() -> None:
+def test_every_metric_is_documented() -> None:
     for metric in METRICS.values():
         end = "_total" if metric.kind == "counter" else ""
         assert f"`fsmq_{metric.name}{end}`" in TEXT
 
 
-def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
+def test_metrics_and_labels_of_alerts_exist() -> None:
     documented = dict(re.findall(r"^\| `(fsmq_\w+)` \|([^|]*)\|", TEXT, re.MULTILINE))
     expressions = re.findall(r"expr: (.*)", ALERTS)
     assert len(expressions) > 5

@@ -1,6 +1,6 @@
-"""Pages name parameters, headers, members, options and methods that there are, and all of them.
+"""Names of parameters, headers, members, options and methods in the docs exist, and all are there.
 
-A name that is gone, or misspelt, is found in the prose of a page, and one that came in a route.
+This finds names in prose that are misspelt or gone, and names of routes that are not documented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.harness.suite import HOME
 from tests.test_http_doc import told
 
 DOCS = HOME / "docs"
-# What pages of one subject name, and words of others there: of HTTP, other programs, and examples.
+# The vocabularies of a page, and its other names: of HTTP, of other programs, of examples.
 PAGES = {
     "http": (
         (wire, commands),
@@ -57,7 +57,7 @@ OTHERS_OPTIONS = {
     "--stop-timeout",
     "--xattrs",
 }
-# What a request's section names of other requests.
+# Names of other requests in the section of a request.
 OF_OTHERS = {
     "PATCH /{queue}": {"dedup_id", "delayed"},
     "PATCH /{queue}/messages/{id}": {"delayed", "in_flight"},
@@ -66,8 +66,8 @@ OF_OTHERS = {
     "PUT /_logs/{log}/channels/{channel}": {"last"},
     "GET /_logs/{log}/channels/{channel}/messages": {"stalled"},
 }
-# Members of `GET /_cluster` are for people, and more may come.
-UNTOLD = {"GET /_cluster"}
+# The members of `GET /_cluster` are for people and may change.
+UNDOCUMENTED = {"GET /_cluster"}
 REQUESTS = {
     f"{route.method} {route.pattern}": route.operation
     for route in native_routes()
@@ -76,7 +76,7 @@ REQUESTS = {
 
 
 def unknown(found: set[str], known: set[str] | frozenset[str]) -> set[str]:
-    """Those that are not known; the case of headers does not matter."""
+    """The unknown names; the case of headers does not matter."""
     return {name for name in found if name not in known and name.title() not in known}
 
 
@@ -89,13 +89,13 @@ def test_names_are_found_in_code_spans() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_names_what_there_is(page: str) -> None:
+def test_every_name_of_a_page_exists(page: str) -> None:
     vocabularies, others = PAGES[page]
     known = frozenset[str]().union(*(one() for one in vocabularies))
     assert unknown(names.names((DOCS / f"{page}.md").read_text()), known) == {*others.split()}
 
 
-def test_pages_name_options_that_there_are() -> None:
+def test_every_option_on_a_page_exists() -> None:
     pages = [*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]
     found = {name for page in pages for name in names.names(page.read_text()) if name[:2] == "--"}
     assert found - commands() - older() == OTHERS_OPTIONS - older()
@@ -112,7 +112,7 @@ def test_no_page_uses_an_older_form() -> None:
     assert [words for words in typed if newer(words) != words or words[1:2] == ["ls"]] == []
 
 
-def test_a_command_is_named_with_its_own_options() -> None:
+def test_commands_on_pages_have_options_of_their_own() -> None:
     of = dict(names.each_command())
     for page in (*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")):
         for span in re.findall(r"`(fsmq [^`\n]*)`", page.read_text()):
@@ -121,7 +121,7 @@ def test_a_command_is_named_with_its_own_options() -> None:
             assert options <= of[command] | of["fsmq"] | {"--help"}, (page.name, span)
 
 
-def test_the_section_of_a_request_names_what_is_its_own() -> None:
+def test_the_section_of_a_request_has_names_of_that_request() -> None:
     of_page = {
         *commands(),
         *SETTINGS,
@@ -140,12 +140,12 @@ def test_the_section_of_a_request_names_what_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("page", ["http", "topics", "logs"])
-def test_what_a_request_takes_and_gives_is_named_on_its_page(page: str) -> None:
+def test_every_name_of_a_request_is_on_its_page(page: str) -> None:
     text = (DOCS / f"{page}.md").read_text()
     code = " ".join(re.findall(r"^```.*?^```|`[^`\n]+`|^\|.*$", text, re.DOTALL | re.MULTILINE))
     assert [
         (request, name)
-        for request in sorted(told(text).keys() & REQUESTS.keys() - UNTOLD)
+        for request in sorted(told(text).keys() & REQUESTS.keys() - UNDOCUMENTED)
         for name in sorted({*names.taken_and_given(REQUESTS[request])})
         if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code, re.IGNORECASE)
     ] == []

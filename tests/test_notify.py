@@ -1,4 +1,4 @@
-"""The readiness protocol, on real sockets."""
+"""The readiness protocol on real sockets."""
 
 import os
 import socket
@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from fsmq.daemons.process.notify import Listener, Notifier, listen_fds
-
-HOME = Path(__file__).resolve().parents[1]
+from tests.harness.suite import HOME
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket of a service manager, with a file for its name."""
+    """The socket of a service manager, bound to a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
         receiver.settimeout(60)
@@ -52,7 +51,7 @@ def test_stopping_and_status(notifier: Notifier, manager: socket.socket) -> None
     assert manager.recv(4096) == b"WATCHDOG=1"
 
 
-def test_reloading_tells_the_moment(notifier: Notifier, manager: socket.socket) -> None:
+def test_reloading_has_the_time(notifier: Notifier, manager: socket.socket) -> None:
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
     notifier.reloading()
     first, second = manager.recv(4096).decode().split("\n")
@@ -66,7 +65,7 @@ def test_a_status_cannot_add_a_field(notifier: Notifier, manager: socket.socket)
     assert manager.recv(4096) == b"STATUS=a READY=1 b?"
 
 
-def test_an_abstract_socket() -> None:
+def test_the_socket_may_be_abstract() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind("")
         name = receiver.getsockname()
@@ -75,7 +74,7 @@ def test_an_abstract_socket() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "relative", "/none/such", "@none-such", "/" + "x" * 200])
-def test_no_listener_is_no_error(name: str) -> None:
+def test_a_missing_listener_is_no_error(name: str) -> None:
     assert not Notifier({"NOTIFY_SOCKET": name} if name else {}).ready("fine")
 
 
@@ -90,13 +89,13 @@ def test_no_listener_is_no_error(name: str) -> None:
         ({"WATCHDOG_USEC": "often"}, None),
     ],
 )
-def test_the_watchdog_wants_a_ping_each_half_period(
+def test_the_watchdog_is_pinged_each_half_period(
     environ: dict[str, str], seconds: float | None
 ) -> None:
     assert Notifier(environ).watchdog_interval == seconds
 
 
-def test_a_listener_hears_a_notifier(listener: Listener) -> None:
+def test_a_listener_receives_from_a_notifier(listener: Listener) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": listener.address})
     before = listener.heard_at
     notifier.status("starting")
@@ -111,7 +110,7 @@ def test_a_listener_hears_a_notifier(listener: Listener) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_a_listener_believes_no_other_user(listener: Listener) -> None:
+def test_a_listener_ignores_other_users(listener: Listener) -> None:
     code = f"""
 import os
 from fsmq.daemons.process.notify import Notifier
@@ -121,7 +120,7 @@ assert Notifier({{"NOTIFY_SOCKET": {listener.address!r}}}).ready()
     env = {**os.environ, "PYTHONPATH": str(HOME)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True)
     own = os.geteuid()
-    os.seteuid(65533)  # whom the listener now works for
+    os.seteuid(65533)  # now the user of the listener
     try:
         listener.receive()
     finally:
@@ -129,8 +128,8 @@ assert Notifier({{"NOTIFY_SOCKET": {listener.address!r}}}).ready()
     assert not listener.is_ready
 
 
-def test_sockets_are_taken_over() -> None:
-    """A process that starts with a listening socket at 3 gets just that, once."""
+def test_inherited_sockets_are_taken_over() -> None:
+    """A process with a listening socket at descriptor 3 gets it once."""
     code = """
 import os, sys
 from fsmq.daemons.process.notify import listen_fds
@@ -152,6 +151,6 @@ print(taken.getsockname()[1])
         assert int(done.stdout) == server.getsockname()[1]
 
 
-def test_sockets_for_another_process_are_left_alone() -> None:
+def test_sockets_for_another_process_are_ignored() -> None:
     assert listen_fds({"LISTEN_PID": "1", "LISTEN_FDS": "1"}) == []
     assert listen_fds({}) == []

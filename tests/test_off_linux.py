@@ -1,7 +1,4 @@
-"""Library, client, command line and programs where there is neither inotify nor uvloop.
-
-Both are installed on Linux only; the programs here cannot import them, as on any other system.
-"""
+"""Library, client, command line and programs without inotify and uvloop, as on other systems."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 
 LINUX_ONLY = ("inotify_simple", "uvloop")
-# What runs there just as here; elsewhere the suite mostly looks at what events bring about at once.
+# Tests that need no events.
 CORE = (
     "tests/client/test_verbs.py::test_a_claimed_message_equals_that_of_the_library",
     "tests/client/test_verbs.py::test_a_claim_is_renewed_released_and_buried",
@@ -29,7 +26,7 @@ CORE = (
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    """The three programs, which poll."""
+    """The three programs without events, so that they poll."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(LINUX_ONLY).items():
             patch.setenv(name, value)
@@ -37,14 +34,14 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
             yield running
 
 
-def ran(*arguments: str) -> str:
-    """What Python prints for these arguments; it ends well."""
+def run(*arguments: str) -> str:
+    """Run Python with these arguments, which has to succeed; its output."""
     done = run_without(LINUX_ONLY, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_neither_can_be_imported() -> None:
+def test_the_packages_cannot_be_imported() -> None:
     for package in LINUX_ONLY:
         assert "ModuleNotFoundError" in run_without(LINUX_ONLY, "-c", f"import {package}").stderr
 
@@ -64,17 +61,17 @@ with Spool({str(root)!r}) as spool:
     jobs.purge()
     print(jobs.counts().total)
 """
-    assert ran("-c", script) == "y 1\nx 1\nTrue 2 0\n0\n"
+    assert run("-c", script) == "y 1\nx 1\nTrue 2 0\n0\n"
 
 
-def test_events_that_are_demanded_are_missed_at_once(root: Path) -> None:
+def test_watching_by_events_is_refused(root: Path) -> None:
     script = f"from fsmq.spool import Spool; Spool({str(root)!r}, watch='events')"
-    told = "this system has no file events (inotify): set watch to auto or poll"
-    assert told in run_without(LINUX_ONLY, "-c", script).stderr
+    error = "this system has no file events (inotify): set watch to auto or poll"
+    assert error in run_without(LINUX_ONLY, "-c", script).stderr
     for program in ("mq", "mover", "reaper"):
         options = (f"--root={root}", "--watch=events")
         refused = run_without(LINUX_ONLY, "-m", f"fsmq.daemons.{program}", *options)
-        assert (refused.returncode, told in refused.stderr) == (78, True)
+        assert (refused.returncode, error in refused.stderr) == (78, True)
 
 
 def test_the_programs_serve_by_polling(suite: Suite) -> None:
@@ -96,22 +93,22 @@ with Client({suite.url!r}) as client:
     jobs.remove(message.id)
     print(jobs.counts().total)
 """
-    assert ran("-c", script) == "x 2\n0\n"
+    assert run("-c", script) == "x 2\n0\n"
     eventually(lambda: not os.listdir(suite.root / "remove"))
 
 
 def test_the_command_line_works_on_a_server_and_on_a_folder(suite: Suite) -> None:
     for place in (suite.url, str(suite.root)):
         fsmq = ("-m", "fsmq.cli")
-        message_id = ran(*fsmq, "put", "verbs", "--body=body", "--at", place, "--create").strip()
-        assert ran(*fsmq, "get", "verbs", "--at", place, "--wait=20s") == "body"
-        ran(*fsmq, "ack", "verbs", message_id, "--at", place)
-        assert "verbs" in ran(*fsmq, "queue", "list", "--at", place, "--names").split()
+        message_id = run(*fsmq, "put", "verbs", "--body=body", "--at", place, "--create").strip()
+        assert run(*fsmq, "get", "verbs", "--at", place, "--wait=20s") == "body"
+        run(*fsmq, "ack", "verbs", message_id, "--at", place)
+        assert "verbs" in run(*fsmq, "queue", "list", "--at", place, "--names").split()
 
 
-def test_the_probe_tells_that_there_are_no_events(root: Path) -> None:
-    told = run_without(LINUX_ONLY, "-m", "fsmq.cli", "probe", "--root", str(root)).stdout
-    assert "this system has no inotify: the folders are polled" in told
+def test_the_probe_reports_missing_events(root: Path) -> None:
+    report = run_without(LINUX_ONLY, "-m", "fsmq.cli", "probe", "--root", str(root)).stdout
+    assert "this system has no inotify: the folders are polled" in report
 
 
 def test_the_core_of_the_suite_passes() -> None:
@@ -119,7 +116,7 @@ def test_the_core_of_the_suite_passes() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_fetch_that_waits_by_polling_hears_that_its_queue_is_deleted(suite: Suite) -> None:
+def test_a_waiting_fetch_ends_when_its_queue_is_deleted(suite: Suite) -> None:
     with Wire(suite.url, timeout=10) as waiting, Wire(suite.url) as other:
         other.ask("PUT", "/short")
         waiting.request("GET", "/short/messages?wait=20")

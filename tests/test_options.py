@@ -1,4 +1,4 @@
-"""Settings: where values come from, which one wins, and what is refused."""
+"""Settings of programs: sources, precedence, and refused values."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Config = Callable[[str], str]
 
 
 class Ran:
-    """What one run of a program came to: its options, or how it was refused."""
+    """One run of a program: its options, or its error."""
 
     def __init__(self, name: str, *arguments: str, code: int = 0, **env: str) -> None:
         self.options: Any = None
@@ -68,7 +68,7 @@ def test_defaults_of_mq() -> None:
     ("given", "chosen"),
     [("all", CHOICES), ("none", ()), ("emodb", ("emodb",)), (" emodb , emodb", ("emodb",))],
 )
-def test_dialects_are_named_one_by_one_or_all_together(given: str, chosen: tuple[str, ...]) -> None:
+def test_dialects_are_a_list_or_all_or_none(given: str, chosen: tuple[str, ...]) -> None:
     assert Ran("mq", "--dialects", given).options.dialects == chosen
     assert Ran("mq").options.dialects == CHOICES
     refused = Ran("mq", "--dialects=emodb,klingon")
@@ -95,18 +95,18 @@ def test_the_table_of_a_program_wins_over_the_top_level(config: Config) -> None:
     assert Ran("reaper", FSMQ_CONFIG=path).options.source == Path("/a/remove")
 
 
-def test_top_level_keys_of_other_programs_are_passed_over(config: Config) -> None:
+def test_top_level_keys_of_other_programs_are_ignored(config: Config) -> None:
     path = config('root = "/a"\nworkers = 4\nexpiry-interval = 5\n')
     assert Ran("mover", "--config", path).options.expiry_interval == 5.0
     assert Ran("mq", "--config", path).options.workers == 4
 
 
-def test_an_empty_variable_counts_as_none() -> None:
+def test_an_empty_variable_counts_as_unset() -> None:
     assert Ran("mq", FSMQ_PORT="").options.port == 8080
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("wrokers = 4", "wrokers: unknown key; did you mean workers?"),
         ("[mq]\nwrokers = 4", "[mq] wrokers: unknown key; did you mean workers?"),
@@ -127,12 +127,12 @@ def test_an_empty_variable_counts_as_none() -> None:
         ("port = ", "is not a TOML file"),
     ],
 )
-def test_a_wrong_file_is_refused_by_every_program(config: Config, text: str, told: str) -> None:
+def test_an_invalid_file_is_refused_by_every_program(config: Config, text: str, error: str) -> None:
     path = config(text)
     for name in PROGRAMS:
         ran = Ran(name, "--config", path)
         assert ran.result.exit_code == 2
-        assert f"{path}: {told}" in ran.output
+        assert f"{path}: {error}" in ran.output
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_a_wrong_file_is_refused_by_every_program(config: Config, text: str, tol
         ("journal = 'off'\nlet-anyone-in = 'yes'", ("off", "yes")),
     ],
 )
-def test_booleans_are_booleans_in_a_file(
+def test_a_switch_is_a_boolean_in_a_file(
     config: Config, text: str, chosen: tuple[str, str]
 ) -> None:
     options = Ran("mq", "--config", config(text)).options
     assert (options.journal, options.let_anyone_in) == chosen
 
 
-def test_a_switch_takes_booleans_everywhere_and_nothing_else(config: Config) -> None:
+def test_a_switch_accepts_only_booleans_and_its_two_words(config: Config) -> None:
     assert Ran("mq", "--journal=false", FSMQ_LET_ANYONE_IN="True").options.let_anyone_in == "yes"
     assert Ran("mq", "--journal=false").options.journal == "off"
     for refused in (Ran("mq", "--journal=yes"), Ran("mq", "--config", config("journal = 1"))):
@@ -159,7 +159,7 @@ def test_a_switch_takes_booleans_everywhere_and_nothing_else(config: Config) -> 
     assert "sync: expected one of" in Ran("mq", "--config", config("sync = true")).output
 
 
-def test_a_root_is_given_by_whoever_names_it(config: Config) -> None:
+def test_an_explicit_root_counts_as_given_even_if_it_is_the_default(config: Config) -> None:
     for name in ("mq", "up"):
         assert not Ran(name).options.root_is_given
         assert Ran(name, "--root=/tmp/mq").options.root_is_given
@@ -167,7 +167,7 @@ def test_a_root_is_given_by_whoever_names_it(config: Config) -> None:
         assert Ran(name, "--config", config('root = "/tmp/mq"')).options.root_is_given
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     assert "No such file" in Ran("mq", f"--config={tmp_path}/none").output
     (tmp_path / "latin").write_bytes(b'root = "\xe9"')
     assert "is not a TOML file" in Ran("mq", f"--config={tmp_path}/latin").output
@@ -186,7 +186,9 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("shutdown-timeout", 0, 3600, 0.01),
     ],
 )
-def test_ranges_hold_at_both_ends(name: str, low: float, high: float, step: float) -> None:
+def test_values_outside_the_range_are_refused(
+    name: str, low: float, high: float, step: float
+) -> None:
     for inside in (low, high):
         assert getattr(Ran("mq", f"--{name}={inside}").options, name.replace("-", "_")) == inside
     for outside in (low - step, high + step):
@@ -198,7 +200,7 @@ def test_ranges_hold_at_both_ends(name: str, low: float, high: float, step: floa
 
 
 @pytest.mark.parametrize("text", ["x", "nan", "inf", "1e999", "1 2"])
-def test_what_is_no_number_is_refused(text: str) -> None:
+def test_a_value_that_is_not_a_number_is_refused(text: str) -> None:
     assert Ran("mq", "--poll-interval", text).result.exit_code == 2
     assert Ran("mq", "--port", text).result.exit_code == 2
 
@@ -208,11 +210,11 @@ def test_an_error_in_a_variable_names_the_variable() -> None:
     assert "FSMQ_PORT: expected a whole number from 0 to 65535, not '70000'" in output
 
 
-def test_mover_wants_a_root_or_both_folders() -> None:
+def test_mover_needs_a_root_or_both_folders() -> None:
     assert Ran("mover", "--root=/r").options.root == Path("/r")
-    legs = Ran("mover", "--source=/s", "--destination=/d", "--delay=1.5").options
-    assert (legs.root, legs.source, legs.destination) == (None, Path("/s"), Path("/d"))
-    assert legs.delay == 1.5
+    folders = Ran("mover", "--source=/s", "--destination=/d", "--delay=1.5").options
+    assert (folders.root, folders.source, folders.destination) == (None, Path("/s"), Path("/d"))
+    assert folders.delay == 1.5
     for wrong in (
         [],
         ["--source=/s"],
@@ -226,7 +228,7 @@ def test_mover_wants_a_root_or_both_folders() -> None:
         assert "--source" in ran.output
 
 
-def test_a_root_for_the_whole_host_does_not_spoil_folders_on_the_command_line() -> None:
+def test_folders_on_the_command_line_win_over_a_root_in_the_environment() -> None:
     options = Ran("mover", "--source=/s", "--destination=/d", FSMQ_ROOT="/r").options
     assert (options.root, options.source) == (None, Path("/s"))
     options = Ran("mover", "--root=/r", FSMQ_SOURCE="/s").options
@@ -235,14 +237,14 @@ def test_a_root_for_the_whole_host_does_not_spoil_folders_on_the_command_line() 
     assert Ran("reaper", FSMQ_SOURCE="/s", FSMQ_ROOT="/r").result.exit_code == 2
 
 
-def test_reaper_takes_remove_of_its_root() -> None:
+def test_reaper_uses_the_folder_remove_of_its_root() -> None:
     assert Ran("reaper").options.source == Path("/tmp/mq/remove")
     assert Ran("reaper", "--root=/r").options.source == Path("/r/remove")
     assert Ran("reaper", "--source=/s").options.source == Path("/s")
     assert Ran("reaper", "--root=/r", "--source=/s").result.exit_code == 2
 
 
-def test_up_knows_what_to_pass_on() -> None:
+def test_up_knows_which_options_were_given() -> None:
     options = Ran("up", "--port=0", FSMQ_ADDRESS="::1").options
     assert options.given == {"port"}
     assert options.address == "::1"
@@ -257,7 +259,7 @@ def test_process_index_is_for_the_supervisor_only() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_help_tells_all(name: str) -> None:
+def test_help_has_every_setting(name: str) -> None:
     output = Ran(name, "--help").output
     assert "Do the work." in output
     for setting in SETTINGS:
@@ -270,7 +272,7 @@ def test_help_tells_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_table_and_the_options_agree(name: str) -> None:
-    """A setting that no field takes, or the other way round, would end every start."""
+    """A setting without a field, or a field without a setting, would break every start."""
     listed = [setting.field for setting in SETTINGS if name in setting.programs]
     fields = {field.name for field in dataclasses.fields(PROGRAMS[name])} - {
         "given",
@@ -280,9 +282,6 @@ def test_the_table_and_the_options_agree(name: str) -> None:
     if name == "mq":
         fields |= set(Ran("mq").options.of_dialects)
     assert sorted(listed) == sorted(fields)
-
-
-# -- the real programs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -298,7 +297,7 @@ def test_the_table_and_the_options_agree(name: str) -> None:
         ("fsmq up", ["--polll=1"], "there is no option --polll"),
     ],
 )
-def test_a_mistake_is_told_as_fsmq_tells_it(
+def test_a_wrong_option_is_an_error_of_two_lines(
     config: Config, program: str, arguments: list[str], problem: str
 ) -> None:
     path = config("wrokers = 4")
@@ -311,7 +310,7 @@ def test_a_mistake_is_told_as_fsmq_tells_it(
     assert (ended.returncode, ended.stdout) == (2, b"")
 
 
-def test_an_option_of_another_program_is_told_where_it_belongs() -> None:
+def test_an_option_of_another_program_is_explained() -> None:
     for module, words, advice in (
         ("cli", ["up", "--sqs-auth=key"], "a setting of mq: set FSMQ_SQS_AUTH, or sqs-auth in"),
         ("mq", ["--history-bytes=1"], "a setting of mq-reaper: set FSMQ_HISTORY_BYTES"),
@@ -322,9 +321,6 @@ def test_an_option_of_another_program_is_told_where_it_belongs() -> None:
         )
         assert advice in ended.stderr.decode()
         assert ended.returncode == 2
-
-
-# -- times -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -341,7 +337,7 @@ def test_a_time_has_a_unit_or_is_in_seconds(config: Config, text: str, seconds: 
 
 
 @pytest.mark.parametrize("text", ["5 fortnights", "2h", "1ms", "-1s", "1m30s", ""])
-def test_a_time_that_is_none_or_out_of_range_is_refused(text: str) -> None:
+def test_a_time_that_is_invalid_or_out_of_range_is_refused(text: str) -> None:
     ran = Ran("mq", f"--poll-interval={text}")
     assert ran.result.exit_code == 2
     assert "expected a time from 0.01s to 1m, in seconds or with a unit" in ran.output

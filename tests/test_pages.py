@@ -1,4 +1,4 @@
-"""The documentation keeps its word: its commands are run, its links lead somewhere."""
+"""The commands of the documentation are run, and its links are checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.pages import (
 )
 from tests.harness.suite import HOME
 
-# Why a block may be exempt from being run. Keep it short: each is a promise that nobody checks.
+# Reasons not to run a block. Keep the list short: nothing checks these blocks.
 REASONS = {
     "it needs systemd and root",
     "it needs root",
@@ -28,20 +28,16 @@ REASONS = {
     "it installs PySpark, which is 450 MB",
     "another test installs the wheel and starts it",
 }
-
-
-# What the site has and the repository has not.
-MADE = {"http-reference.md", "paper.html"}
-
-
-# Those that do are in tests/pipeline/.
+# Pages that are generated for the site.
+GENERATED = {"http-reference.md", "paper.html"}
+# The others are in tests/pipeline/.
 WITHOUT_SPARK = [page for page in pages_run() if not uses_spark(page)]
 
 
-# A page of the command starts some sixty interpreters: minutes on a machine that is busy otherwise.
+# cli.md starts about sixty interpreters: minutes on a busy machine.
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", WITHOUT_SPARK, ids=name)
-def test_every_command_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
+def test_every_command_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     if (missing := missing_tool(page)) is not None:
         pytest.skip(missing)
     with Reader(page, tmp_path) as reader:
@@ -49,36 +45,36 @@ def test_every_command_of_a_page_does_what_the_page_says(page: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_what_is_not_run_says_why(page: Path) -> None:
+def test_a_block_that_is_not_run_has_a_known_reason(page: Path) -> None:
     for block in blocks(page):
         why = block.why_not_run
         assert why is None or why in REASONS, f"{name(page)}, line {block.line}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_prose_has_lines_of_120_characters_at_most(page: Path) -> None:
+def test_lines_of_prose_have_at_most_120_characters(page: Path) -> None:
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     prose = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
     assert [line for line in prose if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_files_of_a_release_have_its_version(page: Path) -> None:
+def test_named_release_files_have_the_current_version(page: Path) -> None:
     named = re.findall(r"fsmq-(\d+\.\d+\.\d+)", page.read_text())
     assert {*named} <= {__version__}
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_a_link_leads_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists() or target in MADE, target
+        assert (page.parent / target).exists() or target in GENERATED, target
 
 
-def test_the_list_of_tasks_has_every_one() -> None:
+def test_the_index_of_howtos_has_every_page() -> None:
     folder = HOME / "docs" / "howto"
-    tasks = {page.name for page in folder.glob("*.md")} - {"index.md"}
+    howtos = {page.name for page in folder.glob("*.md")} - {"index.md"}
     listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (folder / "index.md").read_text()))
-    assert tasks == listed
+    assert howtos == listed
 
 
 def test_a_wrong_example_is_found(tmp_path: Path) -> None:

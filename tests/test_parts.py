@@ -1,4 +1,4 @@
-"""Optional parts: fsmq with the packages of no extra, and what an extra is asked for by."""
+"""fsmq without the packages of its extras, and the errors that name a missing extra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ with Spool(sys.argv[1]) as spool:
 
 
 def bare(*arguments: str) -> tuple[int, str, str]:
-    """Run Python where only the packages are that `pip install fsmq` brings along."""
+    """Run Python with only the packages of `pip install fsmq`: exit code, stdout, stderr."""
     done = run_without(others(), *arguments)
     return done.returncode, done.stdout, done.stderr
 
@@ -44,11 +44,11 @@ def test_the_table_has_the_packages_of_the_extras() -> None:
     plain = needed("fsmq")
     for extra, packages in EXTRAS.items():
         found = {package.replace("_", "-") for package in packages}
-        of_linux = {"uvloop"}  # mq does without it elsewhere
+        of_linux = {"uvloop"}  # optional on other systems
         assert found <= needed("fsmq", extra) - plain
         rows = project["optional-dependencies"][extra]
-        told = {re.split("[>;[]", row)[0].replace("_", "-") for row in rows}
-        assert told - {"fsmq"} <= found | of_linux
+        required = {re.split("[>;[]", row)[0].replace("_", "-") for row in rows}
+        assert required - {"fsmq"} <= found | of_linux
 
 
 def test_an_extra_that_is_missing_is_named() -> None:
@@ -85,10 +85,10 @@ def test_the_command_line_works_on_a_folder_without_extras(root: Path) -> None:
         (("-c", "from fsmq import Client"), 1, "client"),
     ],
 )
-def test_what_needs_an_extra_says_which(
+def test_a_missing_extra_is_named_in_the_error(
     arguments: tuple[str, ...], code: int, extra: str, root: Path
 ) -> None:
     more = [f"--root={root}"] if arguments[-1] in {"up", "fsmq.daemons.mq"} else []
-    ended, _, said = bare(*arguments, *more)
-    assert (ended, f"[{extra}]" in said, "not installed" in said) == (code, True, True), said
-    assert arguments[0] == "-c" or "Traceback" not in said
+    status, _, error = bare(*arguments, *more)
+    assert (status, f"[{extra}]" in error, "not installed" in error) == (code, True, True), error
+    assert arguments[0] == "-c" or "Traceback" not in error

@@ -1,4 +1,4 @@
-"""The probe: what it says of good and of bad filesystems, and that it leaves nothing behind."""
+"""The probe: its findings on good and bad filesystems. It leaves no file behind."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -18,9 +19,9 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import Finding, Level, fatal, probe
 from tests.harness.busy import busy
-from tests.harness.mounts import Mount, mount  # noqa: F401 (a fixture)
+from tests.harness.mounts import Mount
+from tests.harness.suite import HOME
 
-HOME = Path(__file__).resolve().parents[1]
 NAMES = [
     "folders",
     "access",
@@ -52,7 +53,7 @@ def files(root: Path) -> list[Path]:
 
 
 def levels(findings: list[Finding], but: tuple[str, ...] = ()) -> dict[str, Level]:
-    """What is not ok. ``but``: what depends on the machine that runs the test."""
+    """The findings that are not ok. ``but``: names that depend on the machine of the test."""
     return {f.name: f.level for f in findings if f.level is not Level.OK and f.name not in but}
 
 
@@ -64,7 +65,7 @@ def text(findings: list[Finding], name: str) -> str:
 ROOM = ("space", "inodes", "filesystem")
 
 
-def test_a_local_disk_will_do(root: Path) -> None:
+def test_a_local_disk_is_usable(root: Path) -> None:
     before = files(root)
     findings = probe(root)
     assert [f.name for f in findings] == NAMES
@@ -81,7 +82,7 @@ def test_an_opened_tree_stays_open(root: Path) -> None:
     tree.close()
 
 
-def test_it_is_harmless_beside_a_tree_at_work(root: Path) -> None:
+def test_a_probe_does_not_disturb_a_spool_in_use(root: Path) -> None:
     with busy(root, 2):
         for _ in range(15):
             findings = probe(root)
@@ -90,7 +91,7 @@ def test_it_is_harmless_beside_a_tree_at_work(root: Path) -> None:
     assert list(root.rglob(".probe-*")) == []
 
 
-def test_a_root_that_is_open_to_others_is_told(root: Path) -> None:
+def test_a_root_that_is_open_to_others_is_a_warning(root: Path) -> None:
     root.chmod(0o750)
     findings = probe(root)
     assert levels(findings, but=ROOM) == {"access": Level.WARNING}
@@ -107,14 +108,14 @@ def test_a_missing_folder_is_fatal(root: Path, folder: str) -> None:
     assert files(root) == before
 
 
-def test_a_missing_root_is_no_spool_unless_it_is_to_be_created(tmp_path: Path) -> None:
+def test_a_missing_root_is_an_error_unless_it_is_to_be_created(tmp_path: Path) -> None:
     with pytest.raises(UnusableSpool):
         probe(tmp_path / "mq")
     assert fatal(probe(tmp_path / "mq", create=True)) is None
     assert os.listdir(tmp_path) == []
 
 
-def test_what_was_missing_is_missing_after_the_probe(tmp_path: Path) -> None:
+def test_the_probe_removes_what_it_creates(tmp_path: Path) -> None:
     deep, empty, part = (tmp_path / name for name in ("a/b/mq", "empty", "part"))
     empty.mkdir()
     (part / "queues" / "jobs").mkdir(parents=True)
@@ -131,7 +132,7 @@ def test_what_was_missing_is_missing_after_the_probe(tmp_path: Path) -> None:
     assert os.listdir(empty) == ["queues"]
 
 
-def test_a_probe_takes_nothing_from_a_spool_that_is_made_meanwhile(tmp_path: Path) -> None:
+def test_the_probe_removes_nothing_of_a_spool_that_is_created_meanwhile(tmp_path: Path) -> None:
     def clock() -> float:
         Spool(tmp_path / "mq", sync="none").queue("jobs").create()
         return time.time()
@@ -141,8 +142,12 @@ def test_a_probe_takes_nothing_from_a_spool_that_is_made_meanwhile(tmp_path: Pat
     assert (tmp_path / "mq" / "peers").is_dir()
 
 
-def test_another_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa: F811
-    mount(root / "delay")
+@pytest.mark.parametrize(("folder", "is_bind"), [("delay", False), ("queues", True)])
+def test_a_folder_on_another_mount_is_fatal(
+    root: Path, tmp_path: Path, mount: Mount, folder: str, is_bind: bool
+) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    mount(root / folder, bind=tmp_path / "elsewhere" if is_bind else None)
     findings = probe(root)
     assert levels(findings)["one filesystem"] is Level.FATAL
     assert levels(findings)["rename"] is Level.FATAL
@@ -150,19 +155,7 @@ def test_another_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa:
     assert list(root.rglob(".probe-*")) == []
 
 
-def test_a_bind_mount_of_the_same_filesystem_is_fatal(
-    root: Path,
-    tmp_path: Path,
-    mount: Mount,  # noqa: F811
-) -> None:
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    mount(root / "queues", bind=tmp_path / "elsewhere")
-    findings = probe(root)
-    assert levels(findings)["one filesystem"] is Level.FATAL
-    assert levels(findings)["rename"] is Level.FATAL
-
-
-def test_a_read_only_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # noqa: F811
+def test_a_read_only_filesystem_is_fatal(root: Path, mount: Mount) -> None:
     mount(root)
     Spool(root, sync="none").close()
     subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
@@ -171,10 +164,7 @@ def test_a_read_only_filesystem_is_fatal(root: Path, mount: Mount) -> None:  # n
     assert "read-only" in (fatal(findings) or "")
 
 
-def test_a_small_filesystem_is_a_warning_and_so_is_a_full_one(
-    root: Path,
-    mount: Mount,  # noqa: F811
-) -> None:
+def test_a_small_or_full_filesystem_is_a_warning(root: Path, mount: Mount) -> None:
     mount(root, "size=4m,nr_inodes=1000")
     Spool(root, sync="none").close()
     findings = probe(root)
@@ -218,7 +208,7 @@ def test_ext4_without_a_journal_is_a_warning(tmp_path: Path, journal: bool) -> N
         subprocess.run(["umount", place], check=True)
 
 
-def test_a_wrong_clock_is_told(root: Path) -> None:
+def test_a_wrong_clock_is_a_warning(root: Path) -> None:
     assert "clock" not in levels(probe(root, clock=lambda: time.time() - 0.5))
     for off in (-500.0, 500.0):
         began = time.monotonic()
@@ -230,24 +220,19 @@ def test_a_wrong_clock_is_told(root: Path) -> None:
         assert 500 - took - 0.1 <= float(found[1]) <= 500
 
 
-# -- what only broken or far filesystems do: a tracer answers the calls in their place -------------
+def run_probe(root: Path, *options: str, tracer: tuple[str, ...] = ()) -> CompletedProcess[str]:
+    command = [*tracer, sys.executable, "-m", "fsmq.cli", "probe", "--root", str(root), *options]
+    return subprocess.run(command, cwd=HOME, capture_output=True, text=True)
 
 
-def under(faults: list[str], root: Path) -> list[Finding]:
-    """The findings of a probe whose system calls go wrong."""
+def probe_with_fault(fault: str, root: Path) -> list[Finding]:
+    """The findings of a probe with a faulty system call, which a tracer answers."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("needs strace")
-    calls = ",".join(fault.partition(":")[0] for fault in faults)
-    injected = [f"--inject={fault}" for fault in faults]
-    tracer = [strace, "-f", "-qq", "-o", os.devnull, "-e", f"trace={calls}", *injected]
-    command = [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(root), "--json"]
-    done = subprocess.run(
-        [*tracer, *command],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-    )
+    trace = f"trace={fault.partition(':')[0]}"
+    tracer = (strace, "-f", "-qq", "-o", os.devnull, "-e", trace, f"--inject={fault}")
+    done = run_probe(root, "--json", tracer=tracer)
     if "PTRACE" in done.stderr or "ptrace" in done.stderr:
         pytest.skip(f"cannot trace here: {done.stderr.strip()}")
     assert done.returncode in (0, 78), done.stderr
@@ -267,7 +252,7 @@ FAULTS = {
     "no fsync of files": ("fsync:error=EIO:when=1", "fsync of files", Level.FATAL, "I/O error"),
     "no fsync of folders": ("fsync:error=EINVAL:when=2", "fsync of folders", Level.WARNING, ""),
     "no syncfs": ("syncfs:error=EIO", "sync", Level.FATAL, "I/O error"),
-    "times that do not stay": ("utimensat:retval=0", "times", Level.WARNING, "stamps: none"),
+    "times that cannot be set": ("utimensat:retval=0", "times", Level.WARNING, "stamps: none"),
     "no inotify": (
         "inotify_init1:error=EMFILE",
         "events",
@@ -275,7 +260,7 @@ FAULTS = {
         "max_user_instances",
     ),
     "no watches": ("inotify_add_watch:error=ENOSPC", "events", Level.WARNING, "max_user_watches"),
-    "watches that tell nothing": (
+    "watches without events": (
         "inotify_add_watch:retval=1",
         "events",
         Level.WARNING,
@@ -285,45 +270,32 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "name", "level", "says"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_fault_is_told_and_nothing_is_left_behind(
+def test_a_fault_is_found_and_no_file_is_left(
     root: Path, fault: str, name: str, level: Level, says: str
 ) -> None:
-    findings = under([fault], root)
+    findings = probe_with_fault(fault, root)
     assert levels(findings, but=ROOM) == {name: level}
     assert says in text(findings, name)
     assert (fatal(findings) is not None) is (level is Level.FATAL)
 
 
 def test_a_rename_that_overwrites_is_fatal(root: Path) -> None:
-    # The tracer says yes to a rename that never happened: what a lying filesystem would do.
-    findings = under(["renameat2:retval=0"], root)
+    # The tracer reports success for a rename that did not happen.
+    findings = probe_with_fault("renameat2:retval=0", root)
     assert levels(findings)["rename"] is Level.FATAL
     assert levels(findings)["rename without overwrite"] is Level.FATAL
     assert levels(findings)["ctime"] is Level.WARNING
 
 
-# -- the command -----------------------------------------------------------------------------------
-
-
-def test_the_command_tells_one_line_each(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(tmp_path / "mq")],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-    )
+def test_the_command_prints_one_line_for_each_finding(tmp_path: Path) -> None:
+    done = run_probe(tmp_path / "mq")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(NAMES)
     assert "ok       rename: a file keeps its identity from folder to folder\n" in done.stdout
 
 
-def test_the_command_has_a_code_for_what_is_fatal(tmp_path: Path) -> None:
+def test_the_command_has_an_exit_code_for_fatal_findings(tmp_path: Path) -> None:
     (tmp_path / "mq").write_bytes(b"in the way")
-    done = subprocess.run(
-        [sys.executable, "-m", "fsmq.cli", "probe", "--root", str(tmp_path / "mq")],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-    )
+    done = run_probe(tmp_path / "mq")
     assert (done.returncode, done.stdout) == (78, "")
     assert "cannot open the root" in done.stderr

@@ -1,4 +1,4 @@
-"""The main job, at a size that suits a test run; `make soak` has it in full."""
+"""The main job at a small size; `make soak` runs it in full."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 from tests.harness.suite import HOME
 
 
-def test_every_real_file_comes_out_whole_while_daemons_and_consumers_are_killed() -> None:
+def test_real_files_are_delivered_whole_while_daemons_and_consumers_are_killed() -> None:
     environment = os.environ | {"PYTHONPATH": str(HOME)}
     command = [sys.executable, "-m", "tests.harness.real_input", "--files=500", "--kills=6"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Fuzzing from the OpenAPI document with schemathesis, which reads it as foreign clients do."""
+"""Fuzzing from the OpenAPI document with schemathesis."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SAME = "--generation-deterministic"
 _WAIT = ("claim", "read_log", "claim_from_channel")
 
 
-def test_nothing_in_the_document_makes_a_server_error(tmp_path: Path) -> None:
-    """One request of each operation, the same in each run; in ``make soak-models`` 20 others."""
+def test_no_generated_request_causes_a_server_error(tmp_path: Path) -> None:
+    """One request for each operation, the same in each run; 20 others in ``make soak-models``."""
     examples = part_of(["--max-examples=1", _SAME], ["--max-examples=20"])
     options = ["--sync=none", "--read-timeout=2"]
     with Suite(tmp_path / "mq", mq_options=options) as suite:
@@ -29,14 +29,14 @@ def test_nothing_in_the_document_makes_a_server_error(tmp_path: Path) -> None:
         command = [Path(sys.executable).with_name("schemathesis"), "run"]
         command += [f"{suite.url}/_openapi.json", "--checks=not_a_server_error"]
         command += ["--phases=fuzzing", "--request-timeout=30", *examples]
-        # These wait as long as they are told to, up to 20 s: tests/soak/fuzz.py tells them less.
+        # These wait for up to 20 s; tests/soak/fuzz.py sends them with shorter waits.
         command += [
             *(f"--exclude-operation-id={name}" for name in _WAIT),
             "--suppress-health-check=all",
             "--workers=1",
         ]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
-        # 503 is an answer of ours, with Retry-After: of the id that two puts bring at once, say.
-        assert ran.returncode == 0 or "[503]" in ran.stdout, ran.stdout[-5000:]
-        assert "[500]" not in ran.stdout, ran.stdout[-5000:]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
+        # 503 is an expected answer, for example to two concurrent puts with one id.
+        assert done.returncode == 0 or "[503]" in done.stdout, done.stdout[-5000:]
+        assert "[500]" not in done.stdout, done.stdout[-5000:]
         assert not [e for e in suite.logs("mq") if e.get("level") == "error"], suite.logs("mq")

@@ -1,4 +1,4 @@
-"""The supervisor, with real processes: starts, restarts, signals, readiness, output."""
+"""The supervisor with real processes: starts, restarts, signals, readiness, output."""
 
 import json
 import os
@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-HOME = Path(__file__).resolve().parents[1]
+from tests.harness.suite import HOME
 
 SUPERVISOR = """
 import json, os, sys
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.supervise import Child, run
-told = json.loads(sys.argv[1])
+options = json.loads(sys.argv[1])
 logs.setup("debug", "json", "up")
 children = [
     Child(name, [sys.executable if code else "/none", "-S", "-c", code], {"CHILD": name})
-    for name, code in told["children"].items()
+    for name, code in options["children"].items()
 ]
-sys.exit(run(children, prefix=told["prefix"], grace=told["grace"],
-             on_started=lambda said: os.write(1, b"started %s\\n" % json.dumps(said).encode())))
+sys.exit(run(children, prefix=options["prefix"], grace=options["grace"],
+             on_started=lambda now: os.write(1, b"started %s\\n" % json.dumps(now).encode())))
 """
 
 TOOLS = """
@@ -38,17 +38,17 @@ NAME = os.environ["CHILD"]
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 def say(*words):
     line = " ".join(str(word) for word in (NAME, *words))
-    os.write(1, line.encode() + b"\\n")  # in one piece: others write to the same pipe
+    os.write(1, line.encode() + b"\\n")  # in one write: other children use the same pipe
 def notify(text):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(text.encode(), "\\0" + os.environ["NOTIFY_SOCKET"][1:])
 def next_signal():
     return signal.Signals(signal.sigwait(SIGNALS)).name
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-signal.alarm(100)  # the end, whatever a failing test has left undone
+signal.alarm(100)  # in case a failing test does not end it
 """
 
-# Says that it runs and is ready, then tells each signal; ends cleanly on the first SIGTERM.
+# A child that is ready, prints each signal, and ends on the first SIGTERM.
 GOOD = f"""{TOOLS}
 say("pid", os.getpid())
 notify("READY=1\\nSTATUS=" + NAME + " is fine")
@@ -57,7 +57,7 @@ while (got := next_signal()) != "SIGTERM":
 say("ends")
 """
 
-# Wants to be killed.
+# A child that has to be killed.
 STUBBORN = f"""{TOOLS}
 say("pid", os.getpid())
 notify("READY=1")
@@ -67,17 +67,17 @@ while True:
 
 
 class Supervised:
-    """A supervisor at work; what it and its children print can be waited for."""
+    """A running supervisor; tests can wait for lines that it or its children print."""
 
     def __init__(
         self, children: dict[str, str], grace: float = 20, prefix: bool = False, **popen: Any
     ) -> None:
-        told = {"children": children, "grace": grace, "prefix": prefix}
+        options = {"children": children, "grace": grace, "prefix": prefix}
         clean = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "WATCHDOG_USEC")}
         env = {**clean, "PYTHONPATH": str(HOME), **popen.pop("env", {})}
         popen.setdefault("stderr", subprocess.STDOUT)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, json.dumps(told)],
+            [sys.executable, "-c", SUPERVISOR, json.dumps(options)],
             stdout=subprocess.PIPE,
             env=env,
             **popen,
@@ -85,7 +85,7 @@ class Supervised:
         self.seen: list[str] = []
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Read on until a line matches."""
+        """Read until a line matches."""
         assert self.process.stdout
         for raw in self.process.stdout:
             self.seen.append(raw.decode().rstrip("\n"))
@@ -94,7 +94,7 @@ class Supervised:
         raise AssertionError(f"{pattern!r} never came:\n" + "\n".join(self.seen))
 
     def wait_for_all(self, *patterns: str) -> None:
-        """Read on until each pattern has matched a line, in whatever order."""
+        """Read until each pattern has matched a line, in any order."""
         missing = list(patterns)
         while missing:
             self.wait_for("|".join(missing))
@@ -107,7 +107,7 @@ class Supervised:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Read what is left and return the exit code."""
+        """Read the rest of the output and return the exit code."""
         assert self.process.stdout
         self.seen += self.process.stdout.read().decode().splitlines()
         return self.process.wait()
@@ -126,7 +126,7 @@ def supervise() -> Iterator[Supervise]:
 
     yield start
     for supervised in running:
-        supervised.process.kill()  # and the kernel ends its children
+        supervised.process.kill()  # the kernel ends its children
         supervised.process.wait()
         assert supervised.process.stdout
         supervised.process.stdout.close()
@@ -134,7 +134,7 @@ def supervise() -> Iterator[Supervise]:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """The service manager's end."""
+    """The socket of a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
         receiver.settimeout(60)
@@ -142,16 +142,16 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_runs_until_a_signal(supervise: Supervise, number: signal.Signals) -> None:
+def test_the_supervisor_runs_until_a_signal(supervise: Supervise, number: signal.Signals) -> None:
     run = supervise({"mq": GOOD, "mover": GOOD})
-    said = json.loads(run.wait_for("^started (.*)")[1])
-    assert said == {"mq": "mq is fine", "mover": "mover is fine"}
+    statuses = json.loads(run.wait_for("^started (.*)")[1])
+    assert statuses == {"mq": "mq is fine", "mover": "mover is fine"}
     run.send(number)
     assert run.end() == 0
     assert {"mq ends", "mover ends"} <= set(run.seen)
 
 
-def test_readiness_is_passed_on_when_all_are_ready(
+def test_the_supervisor_is_ready_when_all_children_are(
     supervise: Supervise, manager: socket.socket
 ) -> None:
     late = f'{TOOLS}\nsay("waits")\nnext_signal()\n{GOOD}'
@@ -168,7 +168,7 @@ def test_readiness_is_passed_on_when_all_are_ready(
     assert run.end() == 0
 
 
-def test_a_child_that_is_killed_comes_back_and_the_others_do_not_notice(
+def test_a_killed_child_is_restarted_and_the_others_are_not(
     supervise: Supervise,
 ) -> None:
     run = supervise({"mq": GOOD, "mover": GOOD})
@@ -189,15 +189,17 @@ def test_pauses_between_restarts_grow(supervise: Supervise, end: str) -> None:
     run = supervise({"mq": f'{TOOLS}\nsay("at", time.monotonic())\n{end}'})
     starts = [float(run.wait_for(r"^mq at ([\d.]+)")[1]) for _ in range(4)]
     run.wait_for('"child starts again".*0.8')
-    told = [json.loads(line) for line in run.seen if "child starts again" in line]
-    assert [line["seconds"] for line in told] == [0.1, 0.2, 0.4, 0.8]
+    restarts = [json.loads(line) for line in run.seen if "child starts again" in line]
+    assert [line["seconds"] for line in restarts] == [0.1, 0.2, 0.4, 0.8]
     assert starts[-1] - began > 0.7
     run.send(signal.SIGTERM)
     assert run.end() == 0
 
 
 @pytest.mark.parametrize("code", [2, 78])
-def test_a_child_that_refuses_to_run_ends_all(supervise: Supervise, code: int) -> None:
+def test_a_configuration_error_of_a_child_ends_the_supervisor(
+    supervise: Supervise, code: int
+) -> None:
     run = supervise({"mq": GOOD, "mover": f"{GOOD}\nsys.exit({code})"})
     run.wait_for("^started")
     [child] = [int(line.split()[2]) for line in run.seen if line.startswith("mover pid")]
@@ -206,7 +208,7 @@ def test_a_child_that_refuses_to_run_ends_all(supervise: Supervise, code: int) -
     assert "mq ends" in run.seen
 
 
-def test_a_second_signal_kills(supervise: Supervise) -> None:
+def test_a_second_signal_kills_the_children(supervise: Supervise) -> None:
     run = supervise({"mq": STUBBORN, "mover": GOOD})
     run.wait_for("^started")
     run.send(signal.SIGTERM)
@@ -222,14 +224,14 @@ def test_a_child_that_does_not_stop_in_time_is_killed(supervise: Supervise) -> N
     assert run.end() == 1
 
 
-def test_a_child_that_fails_to_stop_cleanly_shows_in_the_exit_code(supervise: Supervise) -> None:
+def test_a_child_that_fails_at_its_stop_changes_the_exit_code(supervise: Supervise) -> None:
     run = supervise({"mq": f"{GOOD}\nsys.exit(7)", "mover": GOOD})
     run.wait_for("^started")
     run.send(signal.SIGTERM)
     assert run.end() == 1
 
 
-def test_a_child_that_is_stopped_before_it_can_handle_it_counts_as_clean(
+def test_a_child_that_sigterm_kills_counts_as_stopped_cleanly(
     supervise: Supervise,
 ) -> None:
     run = supervise({"mq": "import os, signal; os.write(1, b'up\\n'); signal.pause()"})
@@ -238,7 +240,7 @@ def test_a_child_that_is_stopped_before_it_can_handle_it_counts_as_clean(
     assert run.end() == 0
 
 
-def test_hangup_is_passed_on(supervise: Supervise, manager: socket.socket) -> None:
+def test_sighup_is_passed_on(supervise: Supervise, manager: socket.socket) -> None:
     run = supervise({"mq": GOOD, "mover": GOOD}, env={"NOTIFY_SOCKET": manager.getsockname()})
     run.wait_for("^started")
     assert manager.recv(4096).startswith(b"READY=1")
@@ -264,11 +266,11 @@ def test_no_child_outlives_a_killed_supervisor(supervise: Supervise) -> None:
     run = supervise({"mq": GOOD, "mover": GOOD})
     run.wait_for("^started")
     run.send(signal.SIGKILL)
-    assert run.end() == -signal.SIGKILL  # the end of the output: nobody holds the pipe any more
+    assert run.end() == -signal.SIGKILL  # the output has ended: no child holds the pipe
     assert {"mq ends", "mover ends"} <= set(run.seen)
 
 
-def test_a_program_that_is_not_there_is_tried_again(supervise: Supervise) -> None:
+def test_a_missing_program_is_tried_again(supervise: Supervise) -> None:
     run = supervise({"mq": GOOD, "none": ""})
     run.wait_for("child cannot be started.*No such file")
     run.wait_for("child cannot be started.*No such file")
@@ -276,7 +278,7 @@ def test_a_program_that_is_not_there_is_tried_again(supervise: Supervise) -> Non
     assert run.end() == 0
 
 
-def test_output_carries_the_name_of_its_child(supervise: Supervise) -> None:
+def test_output_is_prefixed_with_the_name_of_its_child(supervise: Supervise) -> None:
     chatty = f"""{TOOLS}
 print("on stdout", flush=True)
 print("on stderr", file=sys.stderr)
@@ -316,30 +318,29 @@ def test_names_are_coloured_on_a_terminal(
     try:
         while chunk := os.read(ours, 65536):
             shown += chunk
-    except OSError:  # how the end of a terminal shows
+    except OSError:  # the end of a terminal
         pass
     os.close(ours)
     assert label + b"mq ends\r\n" in shown
 
 
-def test_a_child_with_a_chatty_orphan_does_not_hold_up_the_stop(supervise: Supervise) -> None:
-    """What a child left behind may keep its output open for ever."""
+def test_an_orphan_that_holds_the_output_does_not_delay_the_stop(supervise: Supervise) -> None:
     parent = f"""{TOOLS}
 if (orphan := os.fork()) == 0:
     signal.pause()
 say("orphan", orphan)
 {GOOD}"""
-    orphanage = supervise({"mq": parent}, prefix=True)
-    orphan = int(orphanage.wait_for(r"orphan (\d+)$")[1])
+    run = supervise({"mq": parent}, prefix=True)
+    orphan = int(run.wait_for(r"orphan (\d+)$")[1])
     try:
-        orphanage.wait_for("^started")
-        orphanage.send(signal.SIGTERM)
-        assert orphanage.process.wait() == 0
+        run.wait_for("^started")
+        run.send(signal.SIGTERM)
+        assert run.process.wait() == 0
     finally:
         os.kill(orphan, signal.SIGKILL)
 
 
-def test_it_is_well_only_while_its_children_are(
+def test_the_watchdog_is_pinged_only_while_all_children_ping(
     supervise: Supervise, manager: socket.socket
 ) -> None:
     lively = f"""{TOOLS}
@@ -355,15 +356,15 @@ if got.si_signo == signal.SIGUSR1:
     run = supervise({"mq": lively, "mover": lively}, env=env)
     run.wait_for("^started")
     [first, second] = [json.loads(line) for line in run.seen if "child started" in line]
-    for _ in range(3):  # long enough for a supervisor that did not listen to give up
+    for _ in range(3):  # a supervisor that did not listen would have given up
         while manager.recv(4096) != b"WATCHDOG=1":
             pass
     os.kill(first["pid"], signal.SIGUSR1)
     run.wait_for(f'"child is silent".*"{first["child"]}"')
-    assert "WATCHDOG=1" in _waiting(manager)  # from before
+    assert "WATCHDOG=1" in _waiting(manager)  # sent before
     run.wait_for("child is silent")
     assert _waiting(manager) == []
-    os.kill(first["pid"], signal.SIGKILL)  # the one that comes back makes it well again
+    os.kill(first["pid"], signal.SIGKILL)  # the restarted child pings again
     assert manager.recv(4096) == b"WATCHDOG=1"
     run.send(signal.SIGTERM)
     assert run.end() == 0
@@ -373,15 +374,15 @@ if got.si_signo == signal.SIGUSR1:
 def test_an_idle_supervisor_sleeps(supervise: Supervise) -> None:
     run = supervise({"mq": GOOD, "mover": GOOD}, prefix=True)
     run.wait_for("^started")
-    # The announcement is its last deed before it falls asleep.
+    # After this line the supervisor has nothing left to do.
     while "S (sleeping)" not in (status := _status(run.process.pid)):
         pass
-    time.sleep(0.3)  # the one thing here that can only be shown by letting time pass
+    time.sleep(0.3)  # only time can show that nothing happens
     assert _switches(_status(run.process.pid)) - _switches(status) <= 1
 
 
 def _waiting(manager: socket.socket) -> list[str]:
-    """Return what has been said to the manager and not yet been heard."""
+    """The messages that the manager has not read yet."""
     heard = []
     while select.select([manager], [], [], 0)[0]:
         heard.append(manager.recv(4096).decode())

@@ -1,4 +1,4 @@
-"""The code for threads is what `make sync` makes from that for coroutines."""
+"""`make sync` generates the code for threads from the code for coroutines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 from tests.harness import sync_code
 
 
-def test_it_is_made_from_what_is_there_now() -> None:
+def test_generated_code_is_up_to_date() -> None:
     assert sync_code.unlike() == {}
 
 
-def test_each_rule_is_needed() -> None:
+def test_each_rule_is_used() -> None:
     text = "".join(written.read_text() for written, _ in sync_code.pairs())
     for pattern, replacement in sync_code.RULES:
         text, count = re.subn(pattern, replacement, text, flags=re.S)
         assert count > 0, pattern
 
 
-def test_a_change_of_one_side_is_told_and_made(
+def test_a_difference_is_reported_and_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync_code, "HOME", tmp_path)
-    there = {name: tmp_path / "fsmq" / name for name in ("_async", "_sync")}
-    for folder in there.values():
+    folders = {name: tmp_path / "fsmq" / name for name in ("_async", "_sync")}
+    for folder in folders.values():
         folder.mkdir(parents=True)
-    (there["_async"] / "a.py").write_text("async def put() -> None:\n    await put()\n")
-    made, left = there["_sync"] / "a.py", there["_sync"] / "left.py"
+    (folders["_async"] / "a.py").write_text("async def put() -> None:\n    await put()\n")
+    made, left = folders["_sync"] / "a.py", folders["_sync"] / "left.py"
     left.touch()
     assert sync_code.unlike().keys() == {made, left}
     monkeypatch.setattr("sys.argv", ["sync_code"])

@@ -1,4 +1,4 @@
-"""Spans and sizes as people type and read them."""
+"""Units of spans and sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_span_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "5x", "1 2", "1h30", "5 m of", "-5", "1e9", "64 KiB"])
-def test_what_is_no_span_is_refused(text: str) -> None:
+def test_an_invalid_span_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         units.seconds(text)
 
@@ -34,12 +34,12 @@ def test_a_size_is_read(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "64 k", "1 KiB 2", "0.3 bytes", "5m"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         units.size(text)
 
 
-def test_people_read_units() -> None:
+def test_spans_and_sizes_are_shown_with_units() -> None:
     assert units.span(432_000) == "5 days"
     assert units.span(5400) == "1 hour 30 minutes"
     assert units.span(0.2) == "200 milliseconds"
@@ -48,10 +48,10 @@ def test_people_read_units() -> None:
 
 
 @given(st.integers(0, 10**10).map(lambda ms: ms / 1000))
-def test_what_is_shown_is_read_back(seconds: float) -> None:
+def test_a_shown_span_is_read_back(seconds: float) -> None:
     assert units.seconds(units.span(seconds)) == pytest.approx(seconds, abs=1e-9)
 
 
 @given(st.integers(0, 2**50))
-def test_sizes_are_read_back(size: int) -> None:
+def test_a_shown_size_is_read_back(size: int) -> None:
     assert units.size(units.bytes_of(size)) == size

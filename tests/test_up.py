@@ -1,4 +1,4 @@
-"""`fsmq up`: the three programs as one, for real."""
+"""`fsmq up` with the real programs."""
 
 import json
 import os
@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-HOME = Path(__file__).resolve().parents[1]
+from tests.harness.suite import HOME
 
 Up = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    """Start `fsmq up` on a spool of its own, on any free port."""
+    """Start `fsmq up` on a new spool and a free port."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str, env: dict[str, str] | None = None, **popen: Any) -> Any:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("FSMQ_")}
-        own = [f"--root={tmp_path}/spool", "--port=0"]  # before the others: the last one holds
+        own = [f"--root={tmp_path}/spool", "--port=0"]  # first: the last value of an option counts
         command = [sys.executable, "-m", "fsmq.cli", "up", *own, *arguments]
         popen = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
         running.append(subprocess.Popen(command, cwd=HOME, env={**clean, **(env or {})}, **popen))
@@ -40,7 +40,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def url(process: subprocess.Popen[bytes]) -> str:
-    """Wait until it is up, and return where."""
+    """Wait until it is ready; its URL."""
     assert process.stdout
     first, second = process.stdout.readline().decode(), process.stdout.readline().decode()
     assert re.fullmatch(r"root:       /.+\n", second)
@@ -56,7 +56,7 @@ def ask(method: str, where: str, body: bytes | None = None) -> bytes:
 
 
 def event(process: subprocess.Popen[bytes], **fields: str) -> dict[str, Any]:
-    """Read on in the log until an event with these fields."""
+    """Read the log until an event with these fields."""
     assert process.stderr
     for line in process.stderr:
         record: dict[str, Any] = json.loads(line)
@@ -65,7 +65,7 @@ def event(process: subprocess.Popen[bytes], **fields: str) -> dict[str, Any]:
     raise AssertionError(f"{fields} never came")
 
 
-def test_a_message_goes_through_and_the_address_survives_a_crash(up: Up) -> None:
+def test_a_restarted_mq_keeps_its_address_and_messages(up: Up) -> None:
     process = up("--log-level=debug")
     here = url(process)
     ask("PUT", f"{here}/jobs")
@@ -81,17 +81,17 @@ def test_a_message_goes_through_and_the_address_survives_a_crash(up: Up) -> None
     assert process.wait() == 0
 
 
-def test_it_is_ready_and_well_as_long_as_all_three_are(up: Up, tmp_path: Path) -> None:
+def test_up_is_ready_and_pings_while_all_three_programs_do(up: Up, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
         env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "400000"}
         process = up(env=env)
         here = url(process)
-        while (said := manager.recv(4096)) == b"WATCHDOG=1":
+        while (received := manager.recv(4096)) == b"WATCHDOG=1":
             pass
-        assert said.startswith(f"READY=1\nSTATUS=listening on {here}".encode())
-        # Three times as long as it would go on if one of them never pinged.
+        assert received.startswith(f"READY=1\nSTATUS=listening on {here}".encode())
+        # Three times as long as the pings would last if one program sent none.
         assert {manager.recv(4096) for _ in range(6)} == {b"WATCHDOG=1"}
         process.terminate()
         while manager.recv(4096) != b"STOPPING=1":
@@ -132,7 +132,7 @@ def test_several_processes_share_one_port(up: Up) -> None:
     assert process.wait() == 0
 
 
-def test_a_terminal_sees_whose_line_it_is(up: Up) -> None:
+def test_lines_on_a_terminal_have_the_name_of_their_program(up: Up) -> None:
     ours, theirs = pty.openpty()
     process = up(stderr=theirs, env={"NO_COLOR": "1"})
     os.close(theirs)
@@ -149,11 +149,11 @@ def test_a_terminal_sees_whose_line_it_is(up: Up) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["--port=70000"], 2), (["--root=/dev/null/x"], 78)]
 )
-def test_what_cannot_work_ends_at_once(up: Up, arguments: list[str], code: int) -> None:
+def test_an_invalid_setting_ends_it_at_once(up: Up, arguments: list[str], code: int) -> None:
     assert up(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == code
 
 
-def test_killed_and_started_again_at_once(up: Up) -> None:
+def test_up_can_be_started_directly_after_a_kill(up: Up) -> None:
     first = up()
     here = url(first)
     ask("PUT", f"{here}/jobs")
@@ -164,8 +164,8 @@ def test_killed_and_started_again_at_once(up: Up) -> None:
     assert ask("GET", f"{here}/jobs/messages?wait=20") == b"x"
 
 
-def test_a_port_is_waited_for(up: Up) -> None:
-    """What a supervisor that was killed had run may have it for a moment."""
+def test_up_waits_for_its_port(up: Up) -> None:
+    """The children of a killed supervisor may hold it for a moment."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -175,7 +175,7 @@ def test_a_port_is_waited_for(up: Up) -> None:
     assert url(process) == f"http://127.0.0.1:{port}"
 
 
-def test_a_stop_that_is_asked_for_twice_at_once_is_clean(up: Up) -> None:
+def test_two_signals_at_once_are_a_clean_stop(up: Up) -> None:
     process = up()
     url(process)
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_a_stop_that_is_asked_for_twice_at_once_is_clean(up: Up) -> None:
     assert process.wait() == 0
 
 
-def test_a_folder_with_other_things_is_no_spool(up: Up, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(up: Up, tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "thesis.txt").write_text("")
     process = up()
@@ -194,20 +194,20 @@ def test_a_folder_with_other_things_is_no_spool(up: Up, tmp_path: Path) -> None:
     url(up())  # it is a spool now
 
 
-def test_a_second_one_on_the_same_root_says_so(up: Up) -> None:
+def test_a_second_up_on_the_same_root_warns(up: Up) -> None:
     first = up()
     here = url(first)
     second = up(f"--port={here.rpartition(':')[2]}")
-    told = event(second, event="another fsmq up runs on this root")
-    assert told["level"] == "warning"
+    warning = event(second, event="another fsmq up runs on this root")
+    assert warning["level"] == "warning"
     assert event(second, event="cannot listen")["error"] == "Address already in use"
     assert second.wait() == 78
     assert json.loads(ask("GET", f"{here}/_health/live")) == {"live": True}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_suites_on_neighbouring_ports(up: Up, tmp_path: Path, processes: int) -> None:
-    """The admin port of EmoDB's clients is the next one, unless another suite wants it."""
+def test_suites_can_have_neighbouring_ports(up: Up, tmp_path: Path, processes: int) -> None:
+    """The admin port for EmoDB is the next one, unless another suite uses that."""
     port = neighbours()
     many = f"--processes={processes}"
     first = up(f"--port={port}", many)
@@ -223,7 +223,7 @@ def test_suites_on_neighbouring_ports(up: Up, tmp_path: Path, processes: int) ->
     assert first.wait() == 0
 
 
-def test_an_admin_port_that_was_asked_for_is_kept(up: Up, tmp_path: Path) -> None:
+def test_an_explicit_admin_port_is_kept(up: Up, tmp_path: Path) -> None:
     port = neighbours()
     first = up(f"--port={port}", env={"FSMQ_ADMIN_PORT": str(port + 1)})
     url(first)
@@ -233,7 +233,7 @@ def test_an_admin_port_that_was_asked_for_is_kept(up: Up, tmp_path: Path) -> Non
 
 
 def neighbours() -> int:
-    """The first of two ports that are free."""
+    """The first of two neighbouring free ports."""
     while True:
         with socket.socket() as one, socket.socket() as two:
             one.bind(("127.0.0.1", 0))

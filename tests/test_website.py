@@ -1,4 +1,4 @@
-"""The documentation site is built without a warning, has every page, and asks nobody else."""
+"""The documentation site builds without warnings and has every page."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def built() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_page_is_there() -> None:
+def test_the_site_has_every_page() -> None:
     for page in (HOME / "docs").rglob("*.md"):
         name = page.relative_to(HOME / "docs").with_suffix(".html")
         assert (SITE / name).exists(), f"zensical.toml does not name {name}"
 
 
-def test_every_request_is_in_the_reference() -> None:
+def test_the_reference_has_every_request() -> None:
     page = (SITE / "http-reference.html").read_text()
     document = json.loads((SITE / "openapi.json").read_text())
     assert len(document["paths"]) > 5
@@ -38,7 +38,7 @@ def test_every_request_is_in_the_reference() -> None:
             assert f"<code>{method.upper()} {path}</code>" in page
 
 
-def test_links_within_the_document_for_paper_lead_somewhere() -> None:
+def test_links_within_the_printed_document_have_targets() -> None:
     paper = (SITE / "paper.html").read_text()
     ids = set(re.findall(r'\bid="([^"]*)"', paper))
     targets = set(re.findall(r'href="#([^"]*)"', paper))
@@ -46,7 +46,7 @@ def test_links_within_the_document_for_paper_lead_somewhere() -> None:
     assert targets <= ids
 
 
-def test_the_drawing_has_every_transition() -> None:
+def test_the_drawing_of_the_life_cycle_has_every_transition() -> None:
     drawing = (HOME / "docs" / "lifecycle.svg").read_text()
     verbs = set(re.findall(r'class="verb[^"]*"[^>]*>(\w+)<', drawing))
     steps = {
@@ -54,9 +54,8 @@ def test_the_drawing_has_every_transition() -> None:
         for name, value in vars(transitions).items()
         if isinstance(value, transitions.Transition)
     }
-    # Moves to another queue (also pulls) and to another priority are not drawn; a put, a renewal
-    # and a reap are no rename from a state to another. Where only the reason differs one arrow is
-    # drawn for all.
+    # Moves to another queue (also pulls) or priority are not drawn. A put, a renewal and a reap are
+    # drawn and are no transition. Transitions that differ only in their reason share one arrow.
     same = {"ripen": "redeliver", "expire": "remove", "purge": "remove", "postpone": "claim"}
     steps = {same.get(s, s) for s in steps}
     assert verbs == (steps - {"move", "pull", "reprioritize"}) | {"put", "renew", "reap"}

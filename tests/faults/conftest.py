@@ -1,4 +1,4 @@
-"""A suite for each module, whose programs suffer and live on."""
+"""A user of the suite of each module, whose programs survive all faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.suite import PATIENCE_S, Suite
 
 @pytest.fixture
 def user(suite: Suite, queue: str) -> Iterator[User]:
-    """Someone who uses the test's own queue, and at the end asks for all that was accepted."""
+    """A user of a new queue, who fetches all accepted messages at the end."""
     with User(suite, queue) as one:
         yield one
         one.gets_everything(PATIENCE_S)

@@ -1,8 +1,8 @@
-"""A disk that fails after it has said yes: it takes what goes to old blocks, and refuses new ones.
+"""A disk that fails after a successful write: it accepts data for old blocks, and refuses new ones.
 
-So does a thin pool that is full. The image of an ext4 lies on a tmpfs, with holes in the place of
-all free blocks. When the tmpfs is full, a file's bytes fail when they are written back, some time
-after the write() that brought them. The filesystem's log and tables have their place, so it lives.
+A full thin pool behaves like this. The image of an ext4 is on a tmpfs, with holes for all free
+blocks. When the tmpfs is full, the bytes of a file fail when they are written back, some time after
+the write(). The log and the tables of the filesystem have blocks, so it survives.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.disk import Cut, Disk, run
 
 _SIZE = 64 * 1024 * 1024
-_ROOM = 16 * 1024 * 1024  # for what is written while it takes everything
+_ROOM = 16 * 1024 * 1024  # for data that are written while it accepts everything
 _PAGE = 4096
-# Folders take no new block for so many names of 50 bytes, though some of their blocks get more of
-# them than others: for that they have a multiple of the blocks that those need.
+# Folders have a multiple of the blocks that these names need, so that they need no new block for
+# names of 50 bytes, even if those are unevenly distributed.
 _NAMES = 2000
 _NAME_BYTES = 200
 _FAILURES = 20
@@ -32,7 +32,7 @@ _FAILURES = 20
 class FailingDisk(Disk):
     """An ext4 that refuses new blocks between `refuse` and `take`; mounted within ``with``.
 
-    failures: how often that was felt so far; to be set by who puts a load on it.
+    failures: the number of failures under a load, to be set by the test.
     """
 
     failures: Callable[[], int]
@@ -60,7 +60,7 @@ class FailingDisk(Disk):
         run("mount", "-t", "tmpfs", "-o", f"size={_SIZE + _ROOM}", "tmpfs", self._store)
         with self._image.open("wb") as image:
             image.truncate(_SIZE)
-            # Where ext4 could not write its own tables it must not go on, or it may lose folders.
+            # After a failed write of its tables ext4 must stop, or it may lose folders.
             run("mkfs.ext4", "-q", "-F", "-e", "remount-ro", "-b", str(_PAGE), "-J", "size=4",
                 "-N", "20000",
                 "-E", "lazy_itable_init=0,lazy_journal_init=0", self._image)  # fmt: skip
@@ -69,9 +69,9 @@ class FailingDisk(Disk):
     def mount(self) -> None:
         super().mount()
         device = Path(run("findmnt", "--noheadings", "--output=SOURCE", self.place).strip()).name
-        # Of several pages at once the first may find room: the loop device takes that for success.
+        # Page by page: of several pages the first may fit, which the loop device takes for success.
         Path("/sys/block", device, "queue/max_sectors_kb").write_text(str(_PAGE // 1024))
-        # What ext4 has put by for the next small files is not free, and no hole.
+        # Without preallocation, whose blocks are neither free nor holes.
         Path("/sys/fs/ext4", device, "mb_group_prealloc").write_text("0")
 
     def unmount(self) -> None:
@@ -80,21 +80,21 @@ class FailingDisk(Disk):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether ext4 has given up: it could not write its own tables."""
+        """Whether ext4 has stopped because it could not write its tables."""
         try:
             os.utime(self.place)
         except OSError as error:
-            if error.errno == errno.EROFS:  # where mount says nothing of it, too
+            if error.errno == errno.EROFS:  # mount may not show it
                 return True
             raise
         return False
 
     def check(self) -> str:
-        """Nothing: what it has done to its filesystem is not to be blamed on anyone."""
+        """No damage: it is to be expected here."""
         return ""
 
     def grow(self, folder: Path) -> None:
-        """Let a folder take the blocks that it will need: ext4 never gives them back."""
+        """Make a folder allocate the blocks that it will need, which ext4 never frees."""
         names = [folder / f".{number:0{_NAME_BYTES}}" for number in range(_NAMES)]
         for name in names:
             name.touch()
@@ -102,7 +102,7 @@ class FailingDisk(Disk):
             name.unlink()
 
     def refuse(self) -> None:
-        """From now on no block is taken that holds nothing."""
+        """Refuse new blocks from now on."""
         run("fstrim", self.place)
         with self._ballast.open("wb", buffering=0) as file:
             try:
@@ -112,11 +112,11 @@ class FailingDisk(Disk):
                 pass
 
     def take(self) -> None:
-        """Take all blocks again."""
+        """Accept new blocks again."""
         self._ballast.unlink(missing_ok=True)
 
     def cut_power(self) -> Cut:
-        """Instead of that: fail, recover, and fail. What was answered until the end counts."""
+        """Fail, recover and fail again, in place of a cut. All answers until the end count."""
         for _ in range(2):
             self.take()
             arbitrary_moment(self._chance, 0.1, 0.3)

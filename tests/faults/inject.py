@@ -1,4 +1,4 @@
-"""Faults of system calls in programs that run, by strace."""
+"""Injects faults of system calls into running programs with strace."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tests.harness.suite import PATIENCE_S, Suite, eventually
 
 SYNCS = "fsync,syncfs"
 RENAMES = "renameat,renameat2"
-# Whatever the spool asks of a disk; what is not asked of the root's descriptor is told by number.
+# All calls of the spool on a disk.
 WHOLE_DISK = f"{SYNCS},{RENAMES},openat,unlinkat,mkdirat,newfstatat,utimensat"
 PROGRAMS = ("mq", "mover", "reaper")
 
 
 class Fault:
-    """A fault that is in force, or was."""
+    """An injected fault."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
 
     @property
     def log(self) -> str:
-        """The calls as strace tells them, each behind the number of its thread."""
+        """The trace of strace: calls behind the numbers of their threads."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     @property
     def hits(self) -> int:
-        """How many calls it has hit."""
+        """The number of affected calls."""
         return len(re.findall(r"(?m)\((?:INJECTED|DELAYED)\)$", self.log))
 
 
@@ -46,10 +46,9 @@ def injected(
     programs: Sequence[str] = PROGRAMS,
     paths: Sequence[Path] = (),
 ) -> Iterator[Fault]:
-    """Let calls fail as strace's ``inject=`` has it, such as ``fsync:error=EIO:when=2``.
+    """Inject faults with rules of strace's ``inject=``, such as ``fsync:error=EIO:when=2``.
 
-    paths: only calls with one of these, as a path, as a file or as the folder it is relative to.
-    At the end the programs run on without it.
+    paths: only calls with one of these, as a path, a file or the folder of a relative path.
     """
     log = suite.log_folder / "strace"
     log.unlink(missing_ok=True)
@@ -66,7 +65,7 @@ def injected(
 
 
 def strace(log: Path, rules: Sequence[str], paths: Sequence[Path] = ()) -> list[str]:
-    """The command that injects, up to whom."""
+    """A command of strace, without the program."""
     found = shutil.which("strace")
     if found is None:
         pytest.skip("strace, which injects the faults, is not installed")
@@ -80,7 +79,7 @@ def strace(log: Path, rules: Sequence[str], paths: Sequence[Path] = ()) -> list[
 
 
 def end(tracer: subprocess.Popen[str]) -> None:
-    """Let the traced programs run on without it."""
+    """Detach a tracer from its programs."""
     tracer.send_signal(signal.SIGTERM)
     try:
         tracer.communicate(timeout=PATIENCE_S)
@@ -91,7 +90,7 @@ def end(tracer: subprocess.Popen[str]) -> None:
 
 
 def tracer_of(pid: int) -> int:
-    """Who traces a process; 0 for nobody."""
+    """The tracer of a process; 0: none."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"(?m)^TracerPid:\s*(\d+)", status)[1])  # type: ignore[index]
 
@@ -107,7 +106,7 @@ def _await_attached(tracer: subprocess.Popen[str], number: int) -> None:
 
 
 def limit_files(pid: int, number: int) -> tuple[int, int]:
-    """Let a running process open no more files than ``number``; what it might before."""
+    """Limit the open files of a running process; its limits before."""
     import resource
 
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -120,13 +119,13 @@ def open_files(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has taken."""
+    """The processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> int:
-    """Bytes of memory that a process has in use."""
+    """The memory of a process in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"(?m)^VmRSS:\s*(\d+)", status)[1]) * 1024  # type: ignore[index]
 

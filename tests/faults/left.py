@@ -1,4 +1,4 @@
-"""What programs that died have left for others to finish."""
+"""Unfinished work of dead programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fsmq.spool.staging.part import Job, Part
 
 
 def leave_work(spool: Spool) -> list[str]:
-    """Leave a committed batch and a committed job, and order a move; what is to be gone then.
+    """Leave a committed batch, a committed job and an ordered move; the files that must go.
 
-    The job brings ``staged`` to the queue ``q``, the move ``moved`` to the queue ``to``.
+    The job puts ``staged`` into the queue ``q``, the move brings ``moved`` to the queue ``to``.
     """
     jobs = spool.queue("q", create=True)
     jobs.put_many([b"taken"] * 3)

@@ -23,12 +23,10 @@ from fsmq.spool.backup import restore
 from fsmq.spool.fsck import check
 from tests.faults.test_unwatched import INSTANCES, limited, works
 from tests.harness.forkserver import environment
-from tests.harness.mounts import Mount, mount
+from tests.harness.mounts import Mount
 from tests.harness.rounds import part_of
 from tests.harness.suite import Suite, arbitrary_moment
 from tests.spool.helpers import Clock, listed, visible
-
-__all__ = ["mount"]
 
 QUEUES = ("jobs", "more", "ordered", "mail", "audit", "by-id")
 _ROUNDS = part_of(3, 8)
@@ -48,11 +46,11 @@ def run(*arguments: str | Path, code: int = 0, under: list[str] | None = None) -
 
 
 class Load:
-    """Clients of all kinds, which note when each message was put and was to be removed.
+    """Clients of all kinds, which record the times of puts and removals.
 
-    put: when the put of a body in a queue was answered. gone: when its removal was asked for.
-    published: the body of each offset, and when that was answered; done: offsets that a channel
-    was told to be done, and when that was answered.
+    put: when the put of a body into a queue was answered. gone: when its removal was requested.
+    published: the body of each offset and the time of the answer. done: acknowledged offsets of a
+    channel and the times of the answers.
     """
 
     def __init__(self, suite: Suite) -> None:
@@ -127,7 +125,7 @@ class Load:
                     queue.release(message)
 
     def _going(self, name: str, body: bytes) -> None:
-        # What moves between two queues was put into the first.
+        # Moved messages were put into the first queue.
         self.gone.setdefault(("jobs" if name == "more" else name, body), time.monotonic())
 
     def move(self, client: Client, chance: Random) -> None:
@@ -154,10 +152,8 @@ class Load:
                 self.put["by-id", body] = time.monotonic()
                 self._given[given] = "by-id", body
 
-    # -- what must be in a snapshot --------------------------------------------------------------
-
     def check(self, root: Path, began: float, ended: float) -> None:
-        """Check a restored root against what had been answered before its backup began."""
+        """Check a restored root against the answers before its backup began."""
         clock = Clock()
         with Spool(root, sync="none", clock=clock) as spool:
             clock.advance(_LATER_S)
@@ -199,15 +195,15 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
         yield running
 
 
-def test_snapshots_under_load_have_what_was_acknowledged(suite: Suite, tmp_path: Path) -> None:
+def test_snapshots_under_load_have_all_acknowledged_messages(suite: Suite, tmp_path: Path) -> None:
     load, where, taken = Load(suite), tmp_path / "snapshots", []
     with load.running():
-        time.sleep(1)  # so that there is something
+        time.sleep(1)  # for some messages
         for _ in range(_ROUNDS):
             began = time.monotonic()
-            told = json.loads(run("backup", where, "--root", suite.root, "--json"))
-            taken.append((Path(told["snapshot"]), began, time.monotonic()))
-            assert (told["left_out"], told["faults"]) == ({}, [])
+            report = json.loads(run("backup", where, "--root", suite.root, "--json"))
+            taken.append((Path(report["snapshot"]), began, time.monotonic()))
+            assert (report["left_out"], report["faults"]) == ({}, [])
     for number, (snapshot, began, ended) in enumerate(taken):
         assert str(check(snapshot)) == "clean"
         restored = restore(snapshot, tmp_path / f"again-{number}")
@@ -216,7 +212,7 @@ def test_snapshots_under_load_have_what_was_acknowledged(suite: Suite, tmp_path:
     assert len(load.put) > 100
 
 
-def test_a_backup_that_is_killed_under_load(suite: Suite, tmp_path: Path) -> None:
+def test_a_killed_backup_leaves_only_whole_snapshots(suite: Suite, tmp_path: Path) -> None:
     load, where, chance = Load(suite), tmp_path / "snapshots", Random(7)
     with load.running():
         for _ in range(_ROUNDS):
@@ -232,13 +228,13 @@ def test_a_backup_that_is_killed_under_load(suite: Suite, tmp_path: Path) -> Non
             new = set(listed(where)) - before if where.exists() else set()
             assert all(str(check(where / name)) == "clean" for name in new if name[0] != ".")
         began = time.monotonic()
-        told = json.loads(run("backup", where, "--root", suite.root, "--json", "--keep", "1"))
+        report = json.loads(run("backup", where, "--root", suite.root, "--json", "--keep", "1"))
         ended = time.monotonic()
-    assert listed(where) == [Path(told["snapshot"]).name]
-    load.check(restore(told["snapshot"], tmp_path / "again").root, began, ended)
+    assert listed(where) == [Path(report["snapshot"]).name]
+    load.check(restore(report["snapshot"], tmp_path / "again").root, began, ended)
 
 
-def test_a_full_disk_leaves_the_snapshots_there_are(tmp_path: Path, mount: Mount) -> None:
+def test_a_full_disk_leaves_existing_snapshots(tmp_path: Path, mount: Mount) -> None:
     root, disk = tmp_path / "mq", mount(tmp_path / "disk", "size=1m")
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
@@ -247,8 +243,8 @@ def test_a_full_disk_leaves_the_snapshots_there_are(tmp_path: Path, mount: Mount
         for _ in range(20):
             jobs.put(b"x" * 100_000)
     assert "1 message" in first
-    told = run("backup", disk, "--root", root, code=69)
-    assert "the disk is full" in told or "no space" in told.lower()
+    error = run("backup", disk, "--root", root, code=69)
+    assert "the disk is full" in error or "no space" in error.lower()
     [name] = listed(disk)
     assert name in first
     small = mount(tmp_path / "small", "size=20k")
@@ -257,7 +253,7 @@ def test_a_full_disk_leaves_the_snapshots_there_are(tmp_path: Path, mount: Mount
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_keeps_the_owners(tmp_path: Path) -> None:
+def test_a_backup_by_root_keeps_owners(tmp_path: Path) -> None:
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put(b"one", id="own")
@@ -274,21 +270,21 @@ def test_root_keeps_the_owners(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not works(), reason="needs user namespaces")
-def test_without_events_all_is_listed_until_nothing_new_is_found(tmp_path: Path) -> None:
+def test_a_backup_without_events_has_all_messages(tmp_path: Path) -> None:
     root = tmp_path / "mq"
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
         for number in range(50):
             jobs.put(b"%d" % number)
         jobs.claim(20, 60)
-        told = run("backup", tmp_path / "to", "--root", root, under=limited(**{INSTANCES: 0}))
-        assert "50 messages" in told
+        output = run("backup", tmp_path / "to", "--root", root, under=limited(**{INSTANCES: 0}))
+        assert "50 messages" in output
         [name] = listed(tmp_path / "to")
         snapshot = tmp_path / "to" / name
         assert visible(snapshot) == visible(root)
 
 
-def test_it_says_what_it_has_done(tmp_path: Path) -> None:
+def test_the_commands_report_their_work(tmp_path: Path) -> None:
     root, where = tmp_path / "mq", tmp_path / "to"
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put(b"x" * 2048)
@@ -298,11 +294,11 @@ def test_it_says_what_it_has_done(tmp_path: Path) -> None:
         assert "; 0 B copied, 2.0 KiB linked to 2" in second
         assert second.endswith("; 1 old snapshot removed\n")
         (root / "queues/jobs/link").symlink_to("/etc/passwd")
-        told = run("backup", where, "--root", root, code=1)
-        assert "queues/jobs/link was left out" in told
+        error = run("backup", where, "--root", root, code=1)
+        assert "queues/jobs/link was left out" in error
         snapshot = where / listed(where)[-1]
-        told = run("restore", snapshot, "--root", tmp_path / "again")
-        assert told.startswith(f"{tmp_path}/again: 1 message, 2.0 KiB\n")
+        output = run("restore", snapshot, "--root", tmp_path / "again")
+        assert output.startswith(f"{tmp_path}/again: 1 message, 2.0 KiB\n")
         assert "is a spool already" in run("restore", snapshot, "--root", root, code=78)
         assert "in the spool" in run("backup", root / "x", "--root", root, code=2)
         assert "no spool" in run("backup", where, "--root", tmp_path / "none", code=78)

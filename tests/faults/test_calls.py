@@ -1,4 +1,4 @@
-"""Single calls fail: of all programs, for a while."""
+"""Single calls of all programs fail for a while."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_a_failed_sync_promises_nothing(user: User) -> None:
         assert fault.hits >= 6
     assert user.is_ready()
     assert user.post(id="own").status == 201
-    # Its deletion was not promised, and may have been done.
+    # Its deletion may have been done.
     assert user.delete(held.id).status in (202, 404)
     user.accepted.pop(held.id, None)
 
 
-def test_the_sync_after_a_failed_one_is_not_asked_about_the_same_file(user: User) -> None:
-    # strace counts the calls of each thread for itself: the first one of each of them fails.
+def test_a_failed_sync_is_not_retried_for_the_same_file(user: User) -> None:
+    # strace counts calls by thread: the first one of each thread fails.
     with injected(user.suite, f"{SYNCS}:error=EIO:when=1", programs=["mq"]) as fault:
         assert refused(user.post(b"once", id="same"))
         assert in_new(user) == []
@@ -65,7 +65,7 @@ def test_the_sync_after_a_failed_one_is_not_asked_about_the_same_file(user: User
     assert answer.body == b"once again"
 
 
-def test_a_write_that_fails_leaves_nothing(user: User) -> None:
+def test_a_failed_write_leaves_no_file(user: User) -> None:
     body = b"x" * 50_000
     bad = user.suite.root / "new" / staged_entry(user.queue, "bad", seal_of(body))
     with injected(user.suite, "write:error=EIO", programs=["mq"], paths=[bad]) as fault:
@@ -76,7 +76,7 @@ def test_a_write_that_fails_leaves_nothing(user: User) -> None:
     assert user.post(body, id="bad").status == 201
 
 
-def test_a_rename_that_fails_is_no_message_lost(user: User) -> None:
+def test_a_failed_rename_loses_no_message(user: User) -> None:
     assert user.post().status == 201
     held = user.fetch(wait=15, visibility=2)
     assert user.post().status == 201
@@ -87,13 +87,13 @@ def test_a_rename_that_fails_is_no_message_lost(user: User) -> None:
         assert refused(user.fetch())
         assert refused(user.delete(held.id))
         assert not user.is_ready()
-        # The mover meets it when the claim ends.
+        # The mover fails when the claim ends.
         eventually(lambda: any("cannot deliver" in e["event"] for e in user.suite.logs("mover")))
         assert fault.hits >= 4
     assert user.is_ready()
 
 
-def test_a_message_that_cannot_be_read_comes_later(user: User) -> None:
+def test_an_unreadable_message_is_delivered_later(user: User) -> None:
     assert user.post().status == 201
     assert user.post().status == 201
     eventually(lambda: in_new(user) == [])
@@ -102,7 +102,7 @@ def test_a_message_that_cannot_be_read_comes_later(user: User) -> None:
         assert fault.hits >= 1
 
 
-def test_what_cannot_be_unlinked_goes_afterwards(user: User) -> None:
+def test_a_message_that_cannot_be_unlinked_is_removed_later(user: User) -> None:
     assert user.post().status == 201
     assert user.post().status == 201
     held = user.fetch(wait=15)
@@ -116,8 +116,8 @@ def test_what_cannot_be_unlinked_goes_afterwards(user: User) -> None:
     assert user.is_ready()
 
 
-def test_a_whole_disk_that_fails_comes_back(user: User) -> None:
-    """All that has to do with the root fails, for all programs, while they are at work."""
+def test_service_returns_after_all_calls_failed(user: User) -> None:
+    """All calls on the root fail in all programs."""
     for _ in range(5):
         assert user.post().status == 201
     held = user.fetch(wait=15, visibility=1)

@@ -1,7 +1,7 @@
-"""A host whose clock is set an hour forward, and back, while its programs run.
+"""A host whose clock is set an hour forward and back while its programs run.
 
 libfaketime gives the programs another time of day. Their monotonic clocks and the times of files
-stay real, which is what a host with a wrong clock sees.
+stay real, as on a host with a wrong clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsmq.spool.layout.names import Facts, facts
 from tests.harness.suite import PATIENCE_S, Suite
 from tests.http.helpers import Wire
 
-HOUR_S, TIMER_S = 3600, 30  # the timer: longer than it takes a busy machine to set the clock
+HOUR_S, TIMER_S = 3600, 30  # the timer is longer than a busy machine needs to set the clock
 
 
 class Host:
@@ -31,7 +31,7 @@ class Host:
         self.queue = queue
 
     def set_clock(self, seconds: int) -> None:
-        """Let the clock be so far off."""
+        """Set the offset of the clock."""
         draft = self._offset.with_suffix(".draft")
         draft.write_text(f"{seconds:+d}")
         draft.rename(self._offset)
@@ -41,17 +41,17 @@ class Host:
         assert self.wire.ask("POST", path, {}, message_id.encode()).status == 201
 
     def post_new(self, more: str = "") -> Facts:
-        """Post a message without an id of its own; what the id says that it gets."""
+        """Post a message without an own id; the facts in its id."""
         answer = self.wire.ask("POST", f"/{self.queue}/messages?{more}", {}, b"x")
         assert answer.status == 201
         return facts(answer.id)
 
     def ask(self, method: str, message: str) -> int:
-        """Ask something about a message; the status."""
+        """Send a request about a message; the status."""
         return self.wire.ask(method, f"/{self.queue}/messages/{message}").status
 
     def fetch(self, *wanted: str, visibility: int = 600) -> None:
-        """Fetch until these have come, and nothing else."""
+        """Fetch until exactly these messages have been delivered."""
         started, left = time.monotonic(), set(wanted)
         while left:
             path = f"/{self.queue}/messages?wait=5&visibility={visibility}"
@@ -61,7 +61,7 @@ class Host:
                 left.remove(answer.headers["X-Message-Id"])
 
     def is_empty(self, wait: float) -> bool:
-        """Whether nothing comes for so many seconds."""
+        """Whether no message is delivered for some seconds."""
         end = time.monotonic() + wait
         while (left := end - time.monotonic()) > 0:
             path = f"/{self.queue}/messages?wait={min(left, 10.0)}"
@@ -72,7 +72,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Path]]:
-    """A suite, and the file that says how far off its clock is."""
+    """A suite, and the file with the offset of its clock."""
     libfaketime = pytest.importorskip("libfaketime", reason="the package libfaketime is missing")
     [library] = Path(libfaketime.__file__).parent.rglob("libfaketime*.so.1")
     try:
@@ -106,7 +106,7 @@ def host(running: tuple[Suite, Path], queue: str) -> Iterator[Host]:
 
 @pytest.fixture
 def queue(running: tuple[Suite, Path]) -> str:
-    """A queue of the test's own."""
+    """A new queue."""
     name = f"q{next(_numbers)}"
     with Wire(running[0].url) as wire:
         assert wire.ask("PUT", f"/{name}").status == 201
@@ -116,7 +116,7 @@ def queue(running: tuple[Suite, Path]) -> str:
 _numbers = count(1)
 
 
-def test_forward_all_timers_end_at_once(host: Host) -> None:
+def test_timers_end_at_once_when_the_clock_is_set_forward(host: Host) -> None:
     host.post("held")
     host.fetch("held")
     host.post("delayed", "&delay=600")
@@ -129,7 +129,7 @@ def test_forward_all_timers_end_at_once(host: Host) -> None:
         assert host.ask("DELETE", message_id) == 202
 
 
-def test_back_timers_last_longer_and_all_else_goes_on(host: Host) -> None:
+def test_timers_last_longer_when_the_clock_is_set_back(host: Host) -> None:
     host.post("held")
     host.fetch("held", visibility=TIMER_S)
     host.post("delayed", f"&delay={TIMER_S}")
@@ -138,14 +138,14 @@ def test_back_timers_last_longer_and_all_else_goes_on(host: Host) -> None:
     host.fetch("after")
     assert host.is_empty(TIMER_S + 1)
     assert host.ask("DELETE", "after") == 202
-    # A renewal or a release ends the wait; so does a clock that is put right.
+    # A release ends the wait, and so does setting the clock right.
     assert host.ask("PATCH", "held?visibility=0") == 204
     host.fetch("held", visibility=TIMER_S)
     host.set_clock(0)
     host.fetch("held", "delayed")
 
 
-def test_put_right_again_ids_and_expiries_are_right_at_once(host: Host) -> None:
+def test_ids_and_expiries_are_right_once_the_clock_is(host: Host) -> None:
     host.set_clock(HOUR_S)
     first, ahead = time.time(), host.post_new()
     host.set_clock(0)

@@ -1,9 +1,8 @@
-"""A queue whose folder cannot be read, among others that one claim takes from."""
+"""Claims from several queues, one of which has an unreadable folder."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,36 +13,28 @@ import pytest
 
 from fsmq import Spool
 from tests.faults.inject import cpu_s, injected
-from tests.faults.user import refused
+from tests.faults.user import UNPRIVILEGED, needs_setpriv, refused, unprivileged
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import ARRIVAL_S, Answer, Wire
 
-# Without its capabilities root is a user like any other: modes hold, and owners.
-UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
 IN_VAIN_S = 0.3
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None,
-    reason="needs setpriv, and root to take rights from",
-)
+pytestmark = needs_setpriv
 
 
 @pytest.fixture(scope="module", params=["inotify", "poll"])
 def suite(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Suite]:
-    """A suite whose programs may do no more than other users."""
+    """A suite whose programs have no capabilities."""
     options = [] if request.param == "inotify" else ["--watch=poll", "--poll-interval=0.05"]
-    running = Suite(tmp_path_factory.mktemp("closed") / "mq", mq_options=options)
-    for name in ("mq", "mover", "reaper"):
-        running[name].under = UNPRIVILEGED
-    with running:
-        yield running
+    with unprivileged(Suite(tmp_path_factory.mktemp("closed") / "mq", mq_options=options)) as suite:
+        yield suite
 
 
 @pytest.fixture
 def queues(suite: Suite, queue: str) -> Iterator[list[Path]]:
-    """The folders of two queues of the test's own, the first of which is closed."""
+    """The folders of two new queues; the first one is unreadable."""
     folders = [suite.root / "queues" / f"{queue}.{name}" for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -65,7 +56,7 @@ def post(suite: Suite, folder: Path, query: str = "") -> None:
 
 
 def asked_as(way: str, folders: list[Path]) -> str:
-    """The queues that a claim is from: by their names, or by a pattern."""
+    """The queues of a claim by their names, or as a pattern."""
     return ",".join(f.name for f in folders) if way == "names" else f"{folders[0].name[:-1]}*"
 
 
@@ -74,7 +65,9 @@ def asked(request: pytest.FixtureRequest, queues: list[Path]) -> str:
     return asked_as(request.param, queues)
 
 
-def test_the_others_give_what_they_have(suite: Suite, queues: list[Path], asked: str) -> None:
+def test_messages_of_readable_queues_are_claimed(
+    suite: Suite, queues: list[Path], asked: str
+) -> None:
     for _ in range(2):
         assert claim(suite, asked, IN_VAIN_S).status == 204
         post(suite, queues[1])
@@ -83,7 +76,9 @@ def test_the_others_give_what_they_have(suite: Suite, queues: list[Path], asked:
     assert refused(claim(suite, queues[0].name))
 
 
-def test_a_message_in_another_wakes(suite: Suite, queues: list[Path], asked: str) -> None:
+def test_a_message_in_a_readable_queue_ends_a_wait(
+    suite: Suite, queues: list[Path], asked: str
+) -> None:
     with Wire(suite.url) as first, Wire(suite.url) as second:
         before = cpu_s(suite["mq"].pid)
         for wire in (first, second):
@@ -97,11 +92,13 @@ def test_a_message_in_another_wakes(suite: Suite, queues: list[Path], asked: str
         assert cpu_s(suite["mq"].pid) - before < ARRIVAL_S / 4
 
 
-def test_one_that_is_opened_again_gives_again(suite: Suite, queues: list[Path], asked: str) -> None:
+def test_a_queue_that_becomes_readable_is_claimed_from(
+    suite: Suite, queues: list[Path], asked: str
+) -> None:
     with Wire(suite.url) as wire:
         wire.request("GET", f"/_claim?queues={asked}&wait={ARRIVAL_S}&visibility=600")
         eventually(wire.is_read)
-        with Spool(suite.root) as spool:  # as a user who may
+        with Spool(suite.root) as spool:  # as a user with access
             spool.queue(queues[0].name).put(b"x")
             queues[0].chmod(0o700)
         answer = wire.answer()
@@ -109,7 +106,7 @@ def test_one_that_is_opened_again_gives_again(suite: Suite, queues: list[Path], 
 
 
 @pytest.mark.parametrize("kind", ["plain", "fifo", "limited"])
-def test_one_that_is_closed_later_keeps_nothing_back(
+def test_a_queue_that_becomes_unreadable_blocks_no_other(
     suite: Suite, queues: list[Path], asked: str, kind: str
 ) -> None:
     queues[0].rmdir()
@@ -129,7 +126,9 @@ def test_one_that_is_closed_later_keeps_nothing_back(
     assert (answer.status, answer.headers["X-Message-Queue"]) == (200, queues[1].name)
 
 
-def test_if_none_can_be_read_it_is_refused(suite: Suite, queues: list[Path], asked: str) -> None:
+def test_a_claim_is_refused_if_no_queue_is_readable(
+    suite: Suite, queues: list[Path], asked: str
+) -> None:
     queues[1].chmod(0)
     for wait in (0, ARRIVAL_S):
         began = time.monotonic()
@@ -137,7 +136,7 @@ def test_if_none_can_be_read_it_is_refused(suite: Suite, queues: list[Path], ask
         assert time.monotonic() - began < ARRIVAL_S / 2
 
 
-def test_the_library_takes_from_the_others_too(
+def test_the_library_claims_from_readable_queues(
     suite: Suite, queues: list[Path], asked: str
 ) -> None:
     def get(wait: str) -> subprocess.CompletedProcess[str]:
@@ -146,7 +145,7 @@ def test_the_library_takes_from_the_others_too(
             [*command, "--at", str(suite.root)], capture_output=True, text=True, check=False
         )
 
-    assert get("0").returncode == 1  # there was nothing to get
+    assert get("0").returncode == 1  # no message
     post(suite, queues[1])
     found = get("10s")
     assert (found.returncode, found.stdout) == (0, "x"), found.stderr
@@ -154,8 +153,8 @@ def test_the_library_takes_from_the_others_too(
     assert "access to the spool is denied" in get("0").stderr
 
 
-def test_it_is_told_once(suite: Suite, queues: list[Path], asked: str) -> None:
-    def told() -> list[str]:
+def test_an_unreadable_queue_is_logged_once(suite: Suite, queues: list[Path], asked: str) -> None:
+    def logged() -> list[str]:
         return [
             str(event["event"])
             for event in suite.logs("mq")
@@ -164,22 +163,22 @@ def test_it_is_told_once(suite: Suite, queues: list[Path], asked: str) -> None:
 
     for _ in range(3):
         assert claim(suite, asked).status == 204
-    [text] = told()
+    [text] = logged()
     assert "access to the spool is denied" in text
     queues[0].chmod(0o700)
     assert claim(suite, asked).status == 204
-    assert len(eventually(lambda: len(told()) == 2 and told())) == 2
+    assert len(eventually(lambda: len(logged()) == 2 and logged())) == 2
 
 
-def test_who_asks_for_the_health_is_told(suite: Suite, queues: list[Path]) -> None:
+def test_the_health_report_has_an_unreadable_queue(suite: Suite, queues: list[Path]) -> None:
     with Wire(suite.url) as wire:
         found = wire.ask("GET", "/_cluster?health=true").json["health"]["findings"]
     texts = [one["text"] for one in found if one["name"] == "unreadable"]
     assert texts == [f"the folder of {queues[0].name} cannot be read: Permission denied"]
 
 
-def test_what_is_no_folder_is_no_queue(suite: Suite, queues: list[Path]) -> None:
-    """Whoever names it is told so, and a pattern does not stand for it."""
+def test_a_file_or_link_is_no_queue(suite: Suite, queues: list[Path]) -> None:
+    """A claim by name gets 404, and a pattern does not match it."""
     post(suite, queues[1])
     by_name, by_pattern = asked_as("names", queues), asked_as("pattern", queues)
     for place in (lambda: queues[0].touch(), lambda: queues[0].symlink_to(queues[1])):
@@ -196,13 +195,13 @@ def test_what_is_no_folder_is_no_queue(suite: Suite, queues: list[Path]) -> None
 
 @pytest.mark.parametrize("way", ["names", "pattern"])
 @pytest.mark.parametrize("call", ["openat", "newfstatat"])
-def test_a_disk_that_refuses_one_folder(root: Path, way: str, call: str) -> None:
+def test_an_error_of_one_folder_blocks_no_other_queue(root: Path, way: str, call: str) -> None:
     with Suite(root, mover=False, reaper=False) as suite:
         folders = [suite.root / "queues" / name for name in ("q.a", "q.b")]
         for folder in folders:
             folder.mkdir()
         asked = asked_as(way, folders)
-        # As it is called, which is relative to the root.
+        # The path in the calls is relative to the root.
         paths = [folders[0].relative_to(suite.root)]
         with injected(suite, f"{call}:error=EIO", programs=["mq"], paths=paths) as fault:
             assert claim(suite, asked).status == 204

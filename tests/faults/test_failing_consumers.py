@@ -1,6 +1,6 @@
-"""Any call of a consumer fails once, done or not; then it is asked again, and others take part.
+"""Any call of a consumer fails once, done or not; then the consumer retries, and others claim.
 
-What was answered must be true: a claim has one holder, and what is committed is gone.
+Answers must hold: a claim has one holder, and committed messages are removed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BODIES = ("one", "two")
 
 @pytest.fixture(params=[False, True], ids=["not done", "done"])
 def is_done(request: pytest.FixtureRequest) -> bool:
-    """Whether the call that fails has done its work."""
+    """Whether the failing call has done its work."""
     return bool(request.param)
 
 
-def laid(root: Path) -> Spool:
+def filled(root: Path) -> Spool:
     spool = Spool(root, sync="fsync")
     spool.create_queue("jobs")
     for body in BODIES:
@@ -47,15 +47,15 @@ def open_consumer(spool: Spool) -> Consumer:
 
 
 def at_each_call(
-    root: Path, is_done: bool, *, looks: bool, act: Callable[[Consumer], object], lay: bool
+    root: Path, is_done: bool, *, looks: bool, act: Callable[[Consumer], object], has_batch: bool
 ) -> Iterator[tuple[Spool, Consumer, FsmqError | None]]:
-    """After a failure of each call of an act, in a tree of its own: the error it came to, if any.
+    """Act on new spools with a failure of each call; the error of the act, if any.
 
-    lay: the consumer has claimed a batch of all messages before.
+    has_batch: whether the consumer has claimed a batch of all messages before.
     """
     for at in range(500):
-        with laid(root / str(at)) as spool, open_consumer(spool) as consumer:
-            if lay:
+        with filled(root / str(at)) as spool, open_consumer(spool) as consumer:
+            if has_batch:
                 assert consumer.claim("s", 0, ["jobs"], 9) is not None
             trap = Trap(at, failing(at, is_done=is_done))
             error = None
@@ -77,13 +77,13 @@ def claimed_by_another(spool: Spool) -> list[Held]:
 
 
 def let_claims_end(spool: Spool) -> None:
-    """The timers of all that is hidden end."""
+    """End all claims."""
     spool.complete(prepare.release_many(spool.context, "jobs"))
 
 
-def test_a_commit_that_is_tried_again_is_done(tmp_path: Path, is_done: bool) -> None:
+def test_a_retried_commit_is_completed(tmp_path: Path, is_done: bool) -> None:
     for spool, consumer, error in at_each_call(
-        tmp_path, is_done, looks=True, act=lambda c: c.commit("s", 1), lay=True
+        tmp_path, is_done, looks=True, act=lambda c: c.commit("s", 1), has_batch=True
     ):
         if error is not None:
             consumer.commit("s", 1)
@@ -94,16 +94,16 @@ def test_a_commit_that_is_tried_again_is_done(tmp_path: Path, is_done: bool) -> 
         assert claimed_by_another(spool) == []
 
 
-def test_what_was_committed_is_finished_though_nobody_tries_again(tmp_path: Path) -> None:
-    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+def test_a_failed_commit_is_completed_without_a_retry(tmp_path: Path) -> None:
+    with filled(tmp_path) as spool, open_consumer(spool) as consumer:
         consumer.claim("s", 0, ["jobs"], 9)
         with seen(Trap("fsync", failing(0))), pytest.raises(FsmqError):
             consumer.commit("s", 1)
         eventually(lambda: spool.counts("jobs").total == 0)
 
 
-def test_a_message_that_cannot_be_removed_keeps_no_other_of_its_batch(tmp_path: Path) -> None:
-    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+def test_a_message_that_cannot_be_removed_does_not_block_its_batch(tmp_path: Path) -> None:
+    with filled(tmp_path) as spool, open_consumer(spool) as consumer:
         spool.create_queue("more")
         spool.queue("more").put(b"three", id="three")
         spool.deliver()
@@ -120,11 +120,11 @@ def test_a_message_that_cannot_be_removed_keeps_no_other_of_its_batch(tmp_path: 
         eventually(lambda: spool.counts("jobs").total == 0)
 
 
-def test_a_batch_that_could_not_be_stored_holds_nothing_of_others(
+def test_a_batch_that_could_not_be_stored_holds_no_message_of_others(
     tmp_path: Path, is_done: bool
 ) -> None:
     for spool, consumer, error in at_each_call(
-        tmp_path, is_done, looks=True, act=lambda c: c.claim("s", 0, ["jobs"], 9), lay=False
+        tmp_path, is_done, looks=True, act=lambda c: c.claim("s", 0, ["jobs"], 9), has_batch=False
     ):
         theirs = claimed_by_another(spool)
         if error is not None:
@@ -136,7 +136,7 @@ def test_a_batch_that_could_not_be_stored_holds_nothing_of_others(
 
 
 def _check_holders(spool: Spool, consumer: Consumer, theirs: list[Held]) -> None:
-    """What others hold is in no batch of the consumer, which does not remove it."""
+    """Check that messages of others are in no batch and are not removed."""
     ours = [
         claim.id
         for batch in consumer.batches("s", 0)
@@ -149,28 +149,28 @@ def _check_holders(spool: Spool, consumer: Consumer, theirs: list[Held]) -> None
         spool.queue("jobs").renew(message.id, HOLD_S, claim=message.claim)
 
 
-def test_a_batch_that_nobody_was_told_of_is_not_given_with_a_later_one(tmp_path: Path) -> None:
-    """Else a program that knows of the later one alone takes both for done, and commits both."""
+def test_an_unanswered_batch_is_not_given_with_a_later_one(tmp_path: Path) -> None:
+    """Else a program that knows only the later one would commit both."""
     for spool, consumer, error in at_each_call(
-        tmp_path, True, looks=False, act=lambda c: c.claim("s", 0, ["jobs"], 1), lay=False
+        tmp_path, True, looks=False, act=lambda c: c.claim("s", 0, ["jobs"], 1), has_batch=False
     ):
         if error is None:
             continue
-        told = consumer.claim("s", 0, ["jobs"], 1)
-        assert told is not None
+        batch = consumer.claim("s", 0, ["jobs"], 1)
+        assert batch is not None
         consumer.close()
         with open_consumer(spool) as again:
-            assert again.batches("s", 0, told.number) == [told]
+            assert again.batches("s", 0, batch.number) == [batch]
 
 
-def test_a_renewal_that_failed_keeps_what_it_holds(tmp_path: Path, is_done: bool) -> None:
-    """Also for a program that goes on with the batch when this one has died."""
+def test_a_failed_renewal_keeps_its_claims(tmp_path: Path, is_done: bool) -> None:
+    """Also for a program that continues with the batch after the first one has died."""
     for spool, consumer, error in at_each_call(
         tmp_path,
         is_done,
         looks=True,
         act=lambda c: c.renew_batch(c.batches("s", 0)[0]),
-        lay=True,
+        has_batch=True,
     ):
         for program in (consumer, None):
             if program is None:
@@ -182,12 +182,12 @@ def test_a_renewal_that_failed_keeps_what_it_holds(tmp_path: Path, is_done: bool
         assert claimed_by_another(spool) == []
 
 
-def test_what_a_failed_renewal_has_set_is_known_behind_one_that_met_another_program(
+def test_claims_of_a_failed_renewal_are_kept_after_one_that_met_a_lock(
     tmp_path: Path,
 ) -> None:
     lost: list[str] = []
     with (
-        laid(tmp_path) as spool,
+        filled(tmp_path) as spool,
         Consumer(spool, "spark", visibility=HOLD_S, on_lost=lambda _, ids: lost.extend(ids)) as it,
     ):
         batch = it.claim("s", 0, ["jobs"], 9)
@@ -205,7 +205,7 @@ def test_what_a_failed_renewal_has_set_is_known_behind_one_that_met_another_prog
         assert len(syncs) == len(BODIES)
         fd = os.open(tmp_path / "delay" / "jobs:one", os.O_RDONLY)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)  # as a program that was stopped in the middle
+            fcntl.flock(fd, fcntl.LOCK_EX)  # like a stopped program
             assert len(it.renew_batch(batch)) == len(BODIES)
         finally:
             os.close(fd)
@@ -214,8 +214,8 @@ def test_what_a_failed_renewal_has_set_is_known_behind_one_that_met_another_prog
     assert lost == []
 
 
-def test_a_fault_of_one_message_lets_no_other_claim_end(tmp_path: Path) -> None:
-    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+def test_a_fault_of_one_message_ends_no_other_claim(tmp_path: Path) -> None:
+    with filled(tmp_path) as spool, open_consumer(spool) as consumer:
         batch = consumer.claim("s", 0, ["jobs"], 9)
         assert batch is not None
 
@@ -229,7 +229,7 @@ def test_a_fault_of_one_message_lets_no_other_claim_end(tmp_path: Path) -> None:
         assert later == ["jobs:two"]
 
 
-def test_a_batch_that_could_not_be_divided_is_committed_as_it_is_given(
+def test_a_batch_that_could_not_be_divided_is_committed_as_given(
     tmp_path: Path, is_done: bool
 ) -> None:
     for spool, consumer, error in at_each_call(
@@ -237,7 +237,7 @@ def test_a_batch_that_could_not_be_divided_is_committed_as_it_is_given(
         is_done,
         looks=False,
         act=lambda c: c.divide(c.batches("s", 0)[0], 2),
-        lay=True,
+        has_batch=True,
     ):
         if error is None:
             continue
@@ -249,7 +249,7 @@ def test_a_batch_that_could_not_be_divided_is_committed_as_it_is_given(
 
 
 def test_a_batch_that_could_not_be_divided_is_committed_on_a_full_disk(tmp_path: Path) -> None:
-    with laid(tmp_path) as spool, open_consumer(spool) as consumer:
+    with filled(tmp_path) as spool, open_consumer(spool) as consumer:
         batch = consumer.claim("s", 0, ["jobs"], 9)
         assert batch is not None
 
@@ -263,13 +263,13 @@ def test_a_batch_that_could_not_be_divided_is_committed_on_a_full_disk(tmp_path:
             assert consumer.commit("s", batch.number) == len(BODIES)
 
 
-def test_a_divided_batch_loses_nothing(tmp_path: Path, is_done: bool) -> None:
+def test_a_divided_batch_loses_no_message(tmp_path: Path, is_done: bool) -> None:
     for spool, consumer, _ in at_each_call(
         tmp_path,
         is_done,
         looks=True,
         act=lambda c: c.divide(c.batches("s", 0)[0], 2),
-        lay=True,
+        has_batch=True,
     ):
         consumer.close()
         with open_consumer(spool) as again:
@@ -282,22 +282,22 @@ def test_a_divided_batch_loses_nothing(tmp_path: Path, is_done: bool) -> None:
         assert {*ours, *theirs, *(m.id for m in claimed_by_another(spool))} == {*BODIES}
 
 
-def test_the_renewer_survives_any_error_and_tells(tmp_path: Path) -> None:
+def test_the_renewer_survives_and_reports_any_error(tmp_path: Path) -> None:
     problems: list[FsmqError] = []
     fails, holds = threading.Event(), threading.Event()
 
     def see(name: str, arguments: tuple[object, ...]) -> None:
         if fails.is_set() and threading.current_thread().name == "fsmq-spark":
-            raise OSError(5, "injected") if len(problems) % 2 else RuntimeError("a slip")
+            raise OSError(5, "injected") if len(problems) % 2 else RuntimeError("a bug")
 
     def on_problem(error: FsmqError) -> None:
         problems.append(error)
         if len(problems) == 3:
             fails.clear()
             holds.set()
-        raise RuntimeError("who is told fails, too")
+        raise RuntimeError("the callback fails, too")
 
-    with laid(tmp_path) as spool:
+    with filled(tmp_path) as spool:
         spool.configure("jobs", {"visibility_timeout": 3.0})
         with Consumer(spool, "spark", on_problem=on_problem) as consumer:
             batch = consumer.claim("s", 0, ["jobs"], 9)

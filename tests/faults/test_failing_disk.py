@@ -1,4 +1,4 @@
-"""A disk that really fails: what it has taken is not there afterwards, and it tells that once."""
+"""A disk that really fails: accepted data are lost, and the error is reported only once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.power.disk import CannotMount, run
 from tests.power.programs import Programs
 from tests.power.rounds import Campaign
 
-_DISKS = 3  # that are tried
-LEAST = 20  # acknowledged before the disk begins to refuse
+_DISKS = 3  # tries
+LEAST = 20  # operations that are acknowledged before the disk refuses
 LOAD = {
     "post": 60,
     "batch": 10,
@@ -51,7 +51,7 @@ def disk(tmp_path: Path) -> Iterator[FailingDisk]:
 
 
 @pytest.mark.parametrize("sync", ["fsync", "syncfs", "auto"])
-def test_what_was_acknowledged_reads_back(
+def test_acknowledged_messages_can_be_read(
     programs: Programs, disk: FailingDisk, tmp_path: Path, sync: str
 ) -> None:
     with Spool(disk.place / "mq", sync="none") as spool:
@@ -59,7 +59,7 @@ def test_what_was_acknowledged_reads_back(
             spool.create_queue(queue)
     for folder in ("new", "delay", "remove", f"queues/{MAIN}", f"queues/{FAN}"):
         disk.grow(disk.place / "mq" / folder)
-    # Where a block of ext4's own is refused, it is read-only from then on.
+    # After a refused block of its own, ext4 is read-only.
     disk.failures = lambda: len(re.findall(r"ENOSPC|EIO|EROFS", programs.log("here-mq-0")))
     results = Campaign(
         disk, programs, tmp_path, sync=sync, weights=LOAD, seed=sync, least=LEAST
@@ -68,37 +68,37 @@ def test_what_was_acknowledged_reads_back(
     assert results.acknowledged >= LEAST
 
 
-class Told(Spool):
-    """A spool that does something else while its first syncfs is on its way to an error."""
+class Interrupted(Spool):
+    """A spool that does something else during its first syncfs, which will fail."""
 
-    def meanwhile(self, deed: Callable[[], object]) -> None:
+    def meanwhile(self, action: Callable[[], object]) -> None:
         syncfs = self.syncer._syncfs
 
         def once(fd: int) -> None:
             self.syncer._syncfs = syncfs  # type: ignore[method-assign]
-            deed()
+            action()
             syncfs(fd)
 
         self.syncer._syncfs = once  # type: ignore[method-assign]
 
 
 @pytest.fixture(params=["syncfs", "auto"])
-def told(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Told]:
-    """With the queue ``q`` and a message in it, ``old``; the disk refuses."""
-    with told_on(disk, request.param) as told:
-        yield told
+def spool(disk: FailingDisk, request: pytest.FixtureRequest) -> Iterator[Interrupted]:
+    """A spool with the queue ``q`` and a message ``old`` on a disk that refuses."""
+    with interrupted_on(disk, request.param) as spool:
+        yield spool
 
 
 @contextmanager
-def told_on(disk: FailingDisk, sync: SyncMode) -> Iterator[Told]:
+def interrupted_on(disk: FailingDisk, sync: SyncMode) -> Iterator[Interrupted]:
     with Spool(disk.place / "mq", sync="none") as spool:
         spool.queue("q", create=True).put(b"old", id="old")
         spool.deliver()
     disk.grow(disk.place / "mq" / "new")
     disk.sync()
-    with Told(disk.place / "mq", sync=sync) as told:
+    with Interrupted(disk.place / "mq", sync=sync) as spool:
         disk.refuse()
-        yield told
+        yield spool
 
 
 def some(count: int = 1) -> list[NewMessage]:
@@ -109,73 +109,73 @@ def left(spool: Spool) -> list[str]:
     return os.listdir(spool.tree.root / "new")
 
 
-def test_an_error_that_another_group_was_told_is_no_secret(told: Told, disk: FailingDisk) -> None:
-    first, second = prepare.put(told.context, "q", some()), []
-    told.meanwhile(lambda: second.append(prepare.put(told.context, "q", some())))
+def test_an_error_fails_every_affected_group(spool: Interrupted, disk: FailingDisk) -> None:
+    first, second = prepare.put(spool.context, "q", some()), []
+    spool.meanwhile(lambda: second.append(prepare.put(spool.context, "q", some())))
     with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(first)
+        spool.complete(first)
     with pytest.raises(Unavailable, match=r"^fsync"):
-        told.complete(second[0])
-    assert left(told) == []
+        spool.complete(second[0])
+    assert left(spool) == []
     disk.take()
-    [stored] = told.complete(prepare.put(told.context, "q", some()))
-    assert left(told) == []
-    assert stored in os.listdir(told.tree.root / "queues" / "q")
+    [stored] = spool.complete(prepare.put(spool.context, "q", some()))
+    assert left(spool) == []
+    assert stored in os.listdir(spool.tree.root / "queues" / "q")
 
 
 @pytest.mark.parametrize("sync", ["syncfs", "auto"])
-def test_nor_where_files_are_too_many_to_be_asked(tmp_path: Path, sync: SyncMode) -> None:
-    """Many files want many tables: a disk whose ext4 loses one takes nothing back, by itself."""
+def test_an_error_fails_a_group_of_many_files(tmp_path: Path, sync: SyncMode) -> None:
+    """Many files need many tables: an ext4 that loses one becomes read-only."""
     for number in range(_DISKS):
         try:
             disk = FailingDisk(tmp_path / str(number))
-            with disk, told_on(disk, sync) as told:
-                first, second = prepare.put(told.context, "q", some()), []
-                deed = partial(prepare.put, told.context, "q", some(1100))
-                told.meanwhile(lambda second=second, deed=deed: second.append(deed()))
+            with disk, interrupted_on(disk, sync) as spool:
+                first, second = prepare.put(spool.context, "q", some()), []
+                action = partial(prepare.put, spool.context, "q", some(1100))
+                spool.meanwhile(lambda second=second, action=action: second.append(action()))
                 with pytest.raises(Unavailable, match=r"^syncfs"):
-                    told.complete(first)
-                disk.take()  # what it has refused is lost all the same
+                    spool.complete(first)
+                disk.take()  # refused data are lost all the same
                 with pytest.raises(Unavailable):
-                    told.complete(second[0])
+                    spool.complete(second[0])
                 if not disk.is_read_only:
-                    assert left(told) == []
+                    assert left(spool) == []
                     return
         except CannotMount as error:
             pytest.skip(str(error))
     pytest.fail(f"{_DISKS} disks have become read-only")
 
 
-def test_what_has_no_bytes_of_its_own_is_done_all_the_same(told: Told) -> None:
-    first, claimed = prepare.put(told.context, "q", some()), []
-    told.meanwhile(lambda: claimed.append(prepare.claim(told.context, "q", 1, 60.0)))
+def test_a_claim_succeeds_as_it_writes_no_data(spool: Interrupted) -> None:
+    first, claimed = prepare.put(spool.context, "q", some()), []
+    spool.meanwhile(lambda: claimed.append(prepare.claim(spool.context, "q", 1, 60.0)))
     with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(first)
-    [message] = told.complete(claimed[0])
+        spool.complete(first)
+    [message] = spool.complete(claimed[0])
     assert message.body == b"old"
 
 
-def test_two_syncs_at_once_do_not_share_an_error(told: Told) -> None:
-    """The mover of queues syncs beside the requests."""
-    first, second = prepare.put(told.context, "q", some()), prepare.put(told.context, "q", some())
-    other = Thread(target=lambda: outcome.append(_outcome(told, second)))
+def test_two_syncs_at_once_do_not_share_an_error(spool: Interrupted) -> None:
+    """A mover syncs at the same time as requests."""
+    first, second = prepare.put(spool.context, "q", some()), prepare.put(spool.context, "q", some())
+    other = Thread(target=lambda: outcome.append(_outcome(spool, second)))
     outcome: list[str] = []
-    told.meanwhile(other.start)
+    spool.meanwhile(other.start)
     group = Group()
     group.changes.append(first.dirty)
-    told.syncer.run(group)
+    spool.syncer.run(group)
     other.join()
     assert group.error is not None
     assert outcome == ["refused"]
 
 
-def test_a_failure_fails_no_group_that_began_after_it(told: Told, disk: FailingDisk) -> None:
-    """Each of the syncer's descriptors is told of an error once: all of them hear of it now."""
+def test_an_error_fails_no_later_group(spool: Interrupted, disk: FailingDisk) -> None:
+    """Each descriptor of the syncer reports an error once: all of them do now."""
     with pytest.raises(Unavailable, match=r"^syncfs"):
-        told.complete(prepare.put(told.context, "q", some()))
+        spool.complete(prepare.put(spool.context, "q", some()))
     disk.take()
     for _ in range(2 * IN_FLIGHT):
-        stored = told.complete(prepare.put(told.context, "q", some()))
+        stored = spool.complete(prepare.put(spool.context, "q", some()))
         assert len(stored) == 1
 
 
@@ -187,8 +187,10 @@ def _outcome(spool: Spool, prepared: Prepared[list[str]]) -> str:
     return "stored"
 
 
-def test_an_overlay_whose_upper_layer_fails(disk: FailingDisk, tmp_path: Path) -> None:
-    """Its own syncfs says nothing of that."""
+def test_an_error_of_the_upper_layer_of_an_overlay_is_found(
+    disk: FailingDisk, tmp_path: Path
+) -> None:
+    """The syncfs of the overlay does not report it."""
     layers = {name: disk.place / name for name in ("lower", "upper", "work")}
     for folder in layers.values():
         folder.mkdir()

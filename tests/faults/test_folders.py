@@ -1,4 +1,4 @@
-"""A folder of the layout is removed, or moved away, under the programs."""
+"""A folder of the layout is removed or moved away while programs run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fsmq.spool.layout.transitions import FOLDERS
 from tests.faults.user import User
 from tests.harness.suite import eventually
 
-# What is removed with everything in it is gone; what comes afterwards is not.
-PROMPT_S = 20.0  # folders are listed for safety's sake only after 30 seconds and more
+# Messages in a removed folder are lost; later ones are not.
+PROMPT_S = 20.0  # the periodic listings come after 30 seconds and more
 
 
 def settle(user: User) -> None:
-    """Wait until nothing is on its way any more."""
+    """Wait until all messages are delivered."""
     root = user.suite.root
     eventually(lambda: not [n for n in (root / "new").iterdir() if user.queue in n.name])
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_what_comes_after_a_folder_was_removed_is_served_at_once(
+def test_service_continues_at_once_after_a_folder_was_removed(
     user: User, folder: str, root: Path
 ) -> None:
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_what_comes_after_a_folder_was_removed_is_served_at_once(
     held = user.fetch(wait=15)
     shutil.rmtree(user.suite.root / folder)
     if folder == "queues":
-        # With its folder the queue is gone; what was fetched waits in another for its like.
+        # The queue is gone; the fetched message waits for a new one with its name.
         user.accepted = {held.id: held.body}
         assert user.post().status == 404
         assert user.fetch().status == 404
@@ -54,7 +54,7 @@ def test_what_comes_after_a_folder_was_removed_is_served_at_once(
         assert user.ask("PUT", f"/{user.queue}-2").status == 201
         assert user.ask("POST", f"/{user.queue}/move?to={user.queue}-2").status == 202
         user.accepted.clear()
-    # A claim whose timer has to end; so the mover knows the new folders.
+    # The end of this claim shows that the mover uses the new folders.
     if user.accepted:
         assert user.fetch(wait=15, visibility=0.2).status == 200
     user.gets_everything(PROMPT_S)
@@ -63,8 +63,7 @@ def test_what_comes_after_a_folder_was_removed_is_served_at_once(
     eventually(lambda: not list((user.suite.root / "remove").iterdir()), PROMPT_S + 2)
 
 
-def test_a_message_without_a_place_to_go_is_not_gone(user: User) -> None:
-    """Nothing is said to be missing because the folder is where it would go."""
+def test_a_missing_target_folder_is_not_a_missing_message(user: User) -> None:
     assert user.post().status == 201
     assert user.post().status == 201
     settle(user)
@@ -78,7 +77,7 @@ def test_a_message_without_a_place_to_go_is_not_gone(user: User) -> None:
     user.accepted.clear()
 
 
-def test_a_queue_that_was_moved_away_comes_back(user: User) -> None:
+def test_a_queue_can_be_moved_away_and_back(user: User) -> None:
     assert user.post().status == 201
     settle(user)
     here = user.suite.root / "queues" / user.queue
@@ -89,8 +88,8 @@ def test_a_queue_that_was_moved_away_comes_back(user: User) -> None:
     away.rename(here)
 
 
-def test_new_moved_away_and_back(user: User) -> None:
-    """The watch went with the folder: the one in its place needs its own."""
+def test_the_folder_new_can_be_moved_away_and_back(user: User) -> None:
+    """The watch moves with the folder: its replacement needs a new one."""
     new, away = user.suite.root / "new", user.suite.root / "away"
     new.rename(away)
     assert user.post().status == 201

@@ -1,4 +1,4 @@
-"""Files that no program wrote, in the place of its small documents: nothing ends, nothing waits."""
+"""Garbage in place of small documents ends and delays no program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.http.helpers import Wire
 _DEEP = 100_000
 _VAST = 1 << 300
 
-# Whatever is read there, this is no document.
+# Content that is no document of any kind.
 TEXTS = {
     "empty": b"",
     "words": b"nothing that a parser knows",
@@ -33,7 +33,7 @@ TEXTS = {
 }
 
 _PART = "01977420-dc00-7abc-8def-0123456789ab"
-_TOLD = {"messages": 1, "own": False, "delayed": False, "repeated": 0}
+_COUNTS = {"messages": 1, "own": False, "delayed": False, "repeated": 0}
 
 
 def _batch(**other: object) -> object:
@@ -41,14 +41,14 @@ def _batch(**other: object) -> object:
 
 
 def _commit(**other: object) -> object:
-    return {"at_ms": 1, "keeps": True, "parts": {_PART: _TOLD}, **other}
+    return {"at_ms": 1, "keeps": True, "parts": {_PART: _COUNTS}, **other}
 
 
 def _move(**other: object) -> object:
     return {"source": "from", "target": "to", **other}
 
 
-# JSON, and yet no document: by the kind of it.
+# JSON that is no document, by its kind.
 SHAPES: dict[str, list[object]] = {
     "batch": [
         _batch(claims={"q": 5}),
@@ -64,8 +64,8 @@ SHAPES: dict[str, list[object]] = {
     "commit": [
         _commit(parts={_PART: {"messages": 1}}),
         _commit(parts={_PART: 7}),
-        _commit(parts={_PART: {**_TOLD, "messages": "1"}}),
-        _commit(parts={"../../queues/q": _TOLD}),
+        _commit(parts={_PART: {**_COUNTS, "messages": "1"}}),
+        _commit(parts={"../../queues/q": _COUNTS}),
         _commit(parts=[]),
         _commit(at_ms=_VAST),
         _commit(at_ms=float("inf")),
@@ -108,13 +108,13 @@ OTHERS: dict[str, Callable[[Path], None]] = {
 
 
 def _all_of(kind: str) -> list[Callable[[Path], object]]:
-    """What puts garbage in the place of a document of this kind."""
+    """Functions that put garbage in place of a document of a kind."""
     texts = [*TEXTS.values(), *(json.dumps(shape).encode() for shape in SHAPES[kind])]
     return [*OTHERS.values(), *(lambda place, text=text: place.write_bytes(text) for text in texts)]
 
 
 def plant(root: Path) -> None:
-    """Put each kind of garbage into each place where a program reads a document."""
+    """Put all garbage into all places where programs read documents."""
     for number, put in enumerate(_all_of("batch")):
         consumer = root / "consumers" / f"bad-{number}"
         consumer.mkdir()
@@ -140,7 +140,7 @@ def plant(root: Path) -> None:
         put(root / "metrics" / f"host:mq-{number}:1")
 
 
-def test_garbage_ends_no_program_and_holds_up_nothing(root: Path) -> None:
+def test_garbage_ends_and_delays_no_program(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_topic("news")
         spool.create_queue("subscribed")
@@ -153,7 +153,7 @@ def test_garbage_ends_no_program_and_holds_up_nothing(root: Path) -> None:
         found = [wire.ask("GET", "/q/messages?wait=15") for _ in range(2)]
         assert sorted(one.body for one in found) == [b"posted", b"staged"]
         assert wire.ask("GET", "/to/messages?wait=15").body == b"moved"
-        # To who never saw a filter that can be understood there is none.
+        # A filter that was never readable counts as none.
         assert wire.ask("POST", "/_topics/news/messages", body=b"told").status in (200, 201)
         assert wire.ask("GET", "/subscribed/messages?wait=15").body == b"told"
         for number in range(len(_all_of("settings"))):
@@ -164,14 +164,14 @@ def test_garbage_ends_no_program_and_holds_up_nothing(root: Path) -> None:
         assert all(suite[name].is_running() for name in programs)
         logged = [event for name in programs for event in suite.logs(name)]
         assert not [event for event in logged if "traceback" in event], logged
-    assert list((root / "consumers" / "bad-0").iterdir())  # nobody's to remove
+    assert list((root / "consumers" / "bad-0").iterdir())  # no program removes it
 
 
-def test_fsck_tells_of_all_garbage(root: Path) -> None:
+def test_fsck_finds_all_garbage(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.create_topic("news")
     plant(root)
-    told = {finding.path for finding in check(root, offline=True).findings}
+    found = {finding.path for finding in check(root, offline=True).findings}
     for kind, folders in {
         "batch": "consumers/bad-*/*",
         "commit": "staging/bad:*",
@@ -179,7 +179,7 @@ def test_fsck_tells_of_all_garbage(root: Path) -> None:
         "settings": "config/*",
     }.items():
         planted = set(root.glob(folders))
-        if kind == "settings":  # where nothing is set all is as it is usually
+        if kind == "settings":  # `{}` is valid
             planted -= {path for path in planted if path.is_file() and path.stat().st_size == 2}
         assert planted, kind
-        assert not {str(path.relative_to(root)) for path in planted} - told, kind
+        assert not {str(path.relative_to(root)) for path in planted} - found, kind

@@ -1,6 +1,7 @@
-"""Programs that publish, claim, merge and keep up logs are killed at any moment.
+"""Programs that publish to logs, claim and maintain them are killed at any moment.
 
-What was answered is there, at its offset; what was done stays done; nothing needs a repair.
+Answered messages are stored at their offsets, acknowledged ones are not delivered again, and no
+repair is needed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ KILLS, ANSWERS = 20, 40
 
 
 @pytest.mark.parametrize("writers", ["host", "hosts"])
-def test_killed_programs_lose_nothing(tmp_path: Path, writers: str) -> None:
+def test_killed_programs_lose_no_message(tmp_path: Path, writers: str) -> None:
     story(tmp_path, writers, KILLS, seed="5")
 
 
 def story(folder: Path, writers: str, kills: int, seed: str) -> None:
-    """So many kills, of whoever is at work."""
+    """Kill programs at work."""
     root, rng = folder / "mq", random.Random(seed)
     prepare(root, writers)
-    files = [folder / f"{number}-{what}" for number, what in enumerate(KINDS)]
-    running = [start(what, root, file) for what, file in zip(KINDS, files, strict=True)]
+    files = [folder / f"{number}-{kind}" for number, kind in enumerate(KINDS)]
+    running = [start(kind, root, file) for kind, file in zip(KINDS, files, strict=True)]
     killed = 0
     try:
         while killed < kills or answers(files) < ANSWERS:
@@ -56,5 +57,5 @@ def size_of(file: Path) -> int:
 
 
 def answers(files: list[Path]) -> int:
-    """How many publishes were answered, of one message or more."""
+    """The number of answered publishes."""
     return sum(file.read_bytes().count(b" end ") for file in files if file.exists())

@@ -1,4 +1,4 @@
-"""A post with an id of its own whose server is killed, and which is tried again: stored once."""
+"""A post with an own id is stored once if its server is killed and the client retries."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def post(wire: Wire, own: str, attempt: str) -> Answer:
     return wire.ask("POST", f"/q/messages?id={own}", headers, BODY)
 
 
-def kill_in_the_midst_of_a_post(suite: Suite, own: str) -> Path:
-    """Kill mq between the sync of a message and its rename; what it leaves."""
+def kill_during_a_post(suite: Suite, own: str) -> Path:
+    """Kill mq between the sync of a message and its rename; the file that is left."""
     content = pack_header(None, {"attempt": "1"}) + BODY
     staged = Path("new") / staged_entry("q", f"{own}.h", seal_of(content))
     rule = "renameat2:signal=KILL"
@@ -41,7 +41,7 @@ def test_a_retry_with_another_attribute_is_stored_once(root: Path, first: str) -
     with Suite(root) as suite:
         with Wire(suite.url) as wire:
             assert wire.ask("PUT", "/q").status == 201
-        left = kill_in_the_midst_of_a_post(suite, own)
+        left = kill_during_a_post(suite, own)
         suite.restart("mq")
         if first == "a mover":
             suite.restart("mover")
@@ -50,7 +50,7 @@ def test_a_retry_with_another_attribute_is_stored_once(root: Path, first: str) -
             got = wire.ask("GET", "/q/messages?wait=15")
             assert (got.id, got.body) == (f"{own}.h", BODY)
             assert wire.ask("DELETE", f"/q/messages/{got.id}").status == 202
-            # One that starts brings back at once whatever is complete.
+            # A starting mover promotes complete files at once.
             suite.restart("mover")
             assert wire.ask("POST", "/q/messages?id=last", {}, b"last").status == 201
             assert wire.ask("GET", "/q/messages?wait=15").id == "last"

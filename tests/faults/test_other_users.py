@@ -1,4 +1,4 @@
-"""Files and folders of another user in the tree, and programs that may not touch them."""
+"""Files and folders of another user in the spool, which programs may not change."""
 
 from __future__ import annotations
 
@@ -19,35 +19,23 @@ from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.records.alive import find_alive
 from tests.faults.inject import cpu_s
 from tests.faults.left import leave_work
+from tests.faults.user import PROGRAMS, needs_setpriv, unprivileged
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 
 NOBODY = 65534
-PROGRAMS = ("mq", "mover", "reaper")
-# Without its capabilities root is a user like any other: modes hold, and owners.
-UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None,
-    reason="only root can give a file away, and setpriv takes its rights",
-)
-
-
-def unprivileged(root: Path) -> Suite:
-    suite = Suite(root)
-    for name in PROGRAMS:
-        suite[name].under = UNPRIVILEGED
-    return suite
+pytestmark = needs_setpriv
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with unprivileged(tmp_path_factory.mktemp("strangers") / "mq") as running:
+    with unprivileged(Suite(tmp_path_factory.mktemp("strangers") / "mq")) as running:
         yield running
 
 
 def give_away(path: Path, mode: int = 0o600) -> None:
-    """Let it be another user's, with all that is in it."""
+    """Give a file, or a folder with its content, to another user."""
     for inner in path.rglob("*") if path.is_dir() else ():
         os.chown(inner, NOBODY, NOBODY)
     os.chown(path, NOBODY, NOBODY)
@@ -55,7 +43,7 @@ def give_away(path: Path, mode: int = 0o600) -> None:
 
 
 def put_foreign(place: Path, body: bytes = b"x") -> None:
-    """A file of another user that appears at once and whole."""
+    """Create a whole file of another user at once."""
     draft = place.parent / f".{uuid7()}"
     draft.write_bytes(body)
     give_away(draft)
@@ -72,7 +60,7 @@ def post(suite: Suite, queue: str, body: bytes) -> None:
         assert wire.ask("POST", f"/{queue}/messages", body=body).status == 201
 
 
-def test_any_number_of_files_hide_no_message(suite: Suite, queue: str) -> None:
+def test_many_foreign_files_hide_no_message(suite: Suite, queue: str) -> None:
     for number in range(150):
         put_foreign(suite.root / "queues" / queue / f"0-{number:03}")
     post(suite, queue, b"mine")
@@ -80,7 +68,7 @@ def test_any_number_of_files_hide_no_message(suite: Suite, queue: str) -> None:
     assert fetch(suite, queue, wait=0).status == 204
 
 
-def test_those_that_wait_beside_a_file_do_not_wake_each_other(suite: Suite, queue: str) -> None:
+def test_waiters_beside_a_foreign_file_do_not_wake_each_other(suite: Suite, queue: str) -> None:
     put_foreign(suite.root / "queues" / queue / "0-theirs")
     mq = suite["mq"].pid
     before = cpu_s(mq)
@@ -95,7 +83,7 @@ def test_those_that_wait_beside_a_file_do_not_wake_each_other(suite: Suite, queu
         assert sorted(one.result().body for one in waiting) == [b"one", b"two"]
 
 
-def test_entries_that_cannot_be_delivered_hold_up_no_other(suite: Suite, queue: str) -> None:
+def test_undeliverable_entries_delay_no_other(suite: Suite, queue: str) -> None:
     new, queues = suite.root / "new", suite.root / "queues"
     closed = queues / f"{queue}-closed"
     closed.mkdir()
@@ -111,13 +99,13 @@ def test_entries_that_cannot_be_delivered_hold_up_no_other(suite: Suite, queue: 
         delays.append(time.monotonic() - began)
     assert statistics.median(delays) < 0.2
     assert len([name for name in os.listdir(new) if name.startswith(closed.name)]) == 20
-    told = [event for event in suite.logs("mover") if closed.name in str(event.get("what"))]
-    assert 1 <= len(told) < 5
+    logged = [event for event in suite.logs("mover") if closed.name in str(event.get("what"))]
+    assert 1 <= len(logged) < 5
     os.chown(closed, 0, 0)
     eventually(lambda: len(os.listdir(closed)) == 20)
 
 
-def test_what_is_anothers_keeps_nothing_from_being_finished(root: Path) -> None:
+def test_foreign_files_block_no_unfinished_work(root: Path) -> None:
     with Spool(root, sync="none") as spool:
         left = leave_work(spool)
         spool.create_queue("set")
@@ -137,7 +125,7 @@ def test_what_is_anothers_keeps_nothing_from_being_finished(root: Path) -> None:
     (root / "remove" / "q:grave").mkdir()
     (root / "remove" / "q:grave" / "inside").touch()
     give_away(root / "remove" / "q:grave", 0o555)
-    with unprivileged(root) as suite:
+    with unprivileged(Suite(root)) as suite:
         eventually(lambda: not [name for name in left if (root / name).exists()])
         post(suite, "q", b"posted")
         bodies = sorted(fetch(suite, "q").body for _ in range(3))

@@ -1,4 +1,4 @@
-"""Process 1 of a container, to which the kernel gives all that others leave behind."""
+"""Process 1 of a container, which gets all orphans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not works(), reason="needs namespaces of process
 
 @contextmanager
 def as_process_one(root: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command as process 1; what is given is that which started it."""
+    """Run a command as process 1; its parent process."""
     process = subprocess.Popen(
         [*CONTAINER, sys.executable, "-m", "fsmq.cli", *arguments],
         cwd=HOME,
@@ -53,7 +53,7 @@ def children(pid: int) -> list[int]:
 
 
 def dead_children(pid: int) -> list[int]:
-    """Those that nobody has waited for, and theirs."""
+    """The zombies among the descendants of a process."""
     found = []
     for child in children(pid):
         try:
@@ -64,10 +64,10 @@ def dead_children(pid: int) -> list[int]:
     return found
 
 
-def test_a_worker_reaps_what_its_commands_leave(root: Path, tmp_path: Path) -> None:
+def test_a_worker_reaps_orphans_of_its_commands(root: Path, tmp_path: Path) -> None:
     with Spool(root, sync="none") as spool:
         spool.queue("jobs", create=True).put_many([b"x"] * 20)
-        # Each leaves one that ends when nobody waits for it; and every second one fails.
+        # Each command leaves an orphan, and every second one fails.
         lines = tmp_path / "lines"
         command = f"(sleep 0.05; echo >> {lines}) & test $FSMQ_DELIVERIES = 2"
         with as_process_one(root, "get", "jobs", "--exec", command, "--backoff=0", "-c4") as one:
@@ -79,12 +79,12 @@ def test_a_worker_reaps_what_its_commands_leave(root: Path, tmp_path: Path) -> N
             assert one.wait(30) == 0
 
 
-def test_up_reaps_what_is_left_to_it_and_stops_when_told(root: Path) -> None:
+def test_up_reaps_orphans_and_stops_on_a_signal(root: Path) -> None:
     with as_process_one(root, "up", f"--root={root}", "--port=0") as one:
         assert one.stdout is not None
         assert one.stdout.readline().startswith(b"fsmq is up")
         [init] = children(one.pid)
-        # Somebody enters the container, and leaves one there.
+        # A shell that enters the container leaves an orphan.
         orphan = ["nsenter", f"--target={init}", "--user", "--pid", "--mount", "sh", "-c"]
         subprocess.run([*orphan, "sleep 0.05 &"], check=True)
         eventually(lambda: len(children(init)) == 1)
@@ -93,6 +93,6 @@ def test_up_reaps_what_is_left_to_it_and_stops_when_told(root: Path) -> None:
         assert one.wait(30) == 0
 
 
-def test_what_ends_badly_says_so(root: Path) -> None:
+def test_the_exit_code_of_process_one_is_passed_on(root: Path) -> None:
     with as_process_one(root, "up", f"--root={root}", "--port=1", "--address=192.0.2.1") as one:
         assert one.wait(60) == 78

@@ -1,4 +1,4 @@
-"""No descriptors, a slow disk, a fault at the start: what a program as a whole does."""
+"""Programs without descriptors, on a slow disk, and with a fault at their start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         yield running
 
 
-def test_without_descriptors_it_neither_spins_nor_stays_away(user: User) -> None:
+def test_without_descriptors_mq_neither_spins_nor_stops_serving(user: User) -> None:
     assert user.post().status == 201
     pids = [user.suite[name].pid for name in ("mq", "mover", "reaper")]
     limits = {pid: limit_files(pid, open_files(pid) - 2) for pid in pids}
@@ -49,7 +49,7 @@ def test_without_descriptors_it_neither_spins_nor_stays_away(user: User) -> None
         assert refused(user.post())
         assert refused(user.fetch())
         assert not user.is_ready()
-        # These cannot be let in: they wait, and take no time of the processor.
+        # These connections wait and take no processor time.
         waiting = [Wire(user.suite.url) for _ in range(20)]
         before, began = cpu_s(pids[0]), time.monotonic()
         for one in waiting:
@@ -67,8 +67,8 @@ def test_without_descriptors_it_neither_spins_nor_stays_away(user: User) -> None
     assert user.post().status == 201
 
 
-def test_a_slow_disk_slows_nothing_that_needs_it_not(user: User) -> None:
-    """A sync that does not end keeps fifty clients waiting, and no one else."""
+def test_a_slow_disk_delays_only_requests_that_sync(user: User) -> None:
+    """A sync that does not end blocks fifty clients and no other."""
     suite = user.suite
     before = memory(suite["mq"].pid)
     with ThreadPoolExecutor(CLIENTS) as clients:
@@ -106,13 +106,10 @@ def post(user: User, number: int) -> int:
 @pytest.mark.parametrize(
     ("calls", "programs"), [(WHOLE_DISK, ("mq", "mover", "reaper")), ("utimensat", ("mq", "mover"))]
 )
-def test_a_program_that_starts_on_a_bad_disk_is_to_be_started_again(
+def test_a_start_on_a_bad_disk_fails_with_a_code_for_a_restart(
     root: Path, tmp_path: Path, calls: str, programs: tuple[str, ...]
 ) -> None:
-    """With a code for which a service manager does it: it must not stay down for ever.
-
-    Who cannot try how exact times are must not take them for what they are not.
-    """
+    """Also if the precision of times cannot be probed."""
     (root / "new").mkdir(parents=True, mode=0o700)
     for program in programs:
         rules = strace(tmp_path / "strace", [f"{calls}:error=EIO"], [root])
@@ -129,7 +126,7 @@ def test_a_program_that_starts_on_a_bad_disk_is_to_be_started_again(
         assert done.returncode == 1, done.stderr
 
 
-def test_a_fault_during_the_first_listing_is_waited_for(root: Path, tmp_path: Path) -> None:
+def test_a_mover_survives_a_fault_during_its_first_listing(root: Path, tmp_path: Path) -> None:
     for folder in ("new", "queues/q", "delay"):
         (root / folder).mkdir(parents=True, mode=0o700)
     for number in range(5):
@@ -150,7 +147,7 @@ def test_a_fault_during_the_first_listing_is_waited_for(root: Path, tmp_path: Pa
         suite.close()
 
 
-def test_the_client_tries_until_the_disk_is_back(user: User) -> None:
+def test_the_client_retries_until_the_disk_works(user: User) -> None:
     suite = user.suite
     with Client(suite.url, retry_for=PATIENCE_S) as client:
         jobs = client.queue(user.queue)

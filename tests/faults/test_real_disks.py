@@ -1,4 +1,4 @@
-"""A disk that refuses: 503 with an advice, nothing half stored, and service again by itself."""
+"""Real disks that are full or read-only: 503 with Retry-After, no partial files, and recovery."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from fsmq.spool.durability.dotnames import recover
 from fsmq.spool.layout.names import seal_of, staged_entry
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs.queues import deletion
+from tests.faults.user import refused
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 from tests.spool.crashing import leave
 from tests.spool.helpers import Clock
 
 MEGABYTE = 1024 * 1024
-# sync=fsync: an error of the disk is told for the file that it hits.
+# With fsync an error of the disk is reported for its file.
 MQ_OPTIONS = ["--sync=fsync", "--poll-interval=0.05"]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small filesystem")
@@ -41,8 +42,8 @@ DISKS = ("tmpfs", "ext4")
 
 
 @contextmanager
-def mounted(kind: str, folder: Path) -> Iterator[Path]:
-    """A filesystem of a few megabytes."""
+def mounted(kind: str, folder: Path, *options: str) -> Iterator[Path]:
+    """A filesystem of a few megabytes. options: of mkfs.ext4."""
     where = folder / "disk"
     where.mkdir()
     if kind == "tmpfs":
@@ -51,7 +52,7 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
         image = folder / "image"
         with image.open("wb") as file:
             file.truncate(8 * MEGABYTE)
-        run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", image)
+        run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", *options, image)
         run("mount", "-o", "loop", image, where)
     try:
         yield where
@@ -79,7 +80,7 @@ def served(
 
 @pytest.fixture
 def small(served: Suite) -> Iterator[Suite]:
-    """A suite on such a disk, with the queue ``q``; the next test finds the disk empty again."""
+    """A suite on a small disk, which is empty again for the next test, with the queue ``q``."""
     assert ask(served, "PUT", "/q").status == 201
     yield served
     for path in served.root.parent.iterdir():
@@ -93,9 +94,9 @@ def small(served: Suite) -> Iterator[Suite]:
 
 @pytest.fixture
 def fresh(disk: Path) -> Iterator[Suite]:
-    """The same of the test's own, with the history elsewhere: mq has a file of that open.
+    """A new suite on a small disk, with the history elsewhere.
 
-    A disk with a file that is open for writing cannot become read-only.
+    mq has a file of the history open for writing, and such a disk cannot become read-only.
     """
     history = disk / "mq" / "history"
     history.mkdir(parents=True, mode=0o700)
@@ -114,10 +115,10 @@ def ask(suite: Suite, method: str, path: str, body: bytes = b"") -> Answer:
 
 
 def fill(disk: Path, name: str = "ballast") -> Path:
-    """Use up all space; the file that holds it."""
+    """Use up all space with a file."""
     ballast, size_before = disk / name, -1
     with ballast.open("wb", buffering=0) as file:
-        # ext4 frees the space of what was removed when it commits that, and that is after a sync.
+        # ext4 frees the space of removed files at its next commit.
         while file.tell() > size_before:
             size_before = file.tell()
             for size in (65_536, 1024, 1):
@@ -129,7 +130,7 @@ def fill(disk: Path, name: str = "ballast") -> Path:
 
 
 def use_up_inodes(disk: Path) -> Path:
-    """Make files until there can be no more; the folder that holds them."""
+    """Use up all inodes with files in a folder."""
     crowd = disk / "crowd"
     crowd.mkdir()
     for n in range(5000):
@@ -140,23 +141,16 @@ def use_up_inodes(disk: Path) -> Path:
     raise AssertionError("there are inodes left")
 
 
-def is_refused(answer: Answer) -> bool:
-    assert answer.status == 503, answer
-    assert answer.json["type"] == "urn:fsmq:problem:unavailable"
-    assert int(answer.headers["Retry-After"]) >= 1
-    return True
-
-
 def is_fit(suite: Suite) -> bool:
     return ask(suite, "GET", "/_health/ready").status == 200
 
 
-def test_a_full_disk_refuses_and_takes_again(small: Suite) -> None:
+def test_a_full_disk_refuses_and_recovers(small: Suite) -> None:
     disk = small.root.parent
     ballast = fill(disk)
-    refused = ask(small, "POST", "/q/messages", b"x" * 5000)
-    assert is_refused(refused)
-    assert "full" in refused.json["detail"]
+    answer = ask(small, "POST", "/q/messages", b"x" * 5000)
+    assert refused(answer)
+    assert "full" in answer.json["detail"]
     assert not list((small.root / "new").iterdir())
     assert not is_fit(small)
     ballast.unlink()
@@ -172,26 +166,26 @@ def test_a_full_disk_can_be_emptied_over_http(small: Suite) -> None:
     for _ in range(20):
         assert ask(small, "POST", "/q/messages", b"x" * 5000).status == 201
     fill(disk)
-    assert is_refused(ask(small, "POST", "/q/messages", b"x" * 50_000))
+    assert refused(ask(small, "POST", "/q/messages", b"x" * 50_000))
     for _ in range(20):
         fetched = ask(small, "GET", "/q/messages?wait=15")
         assert ask(small, "DELETE", f"/q/messages/{fetched.id}").status == 202
-    # The reaper gives the space back by itself; the refusal said when to come again.
+    # The reaper frees the space.
     answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
     for _ in range(200):
         if answer.status == 201:
             break
-        assert is_refused(answer)
+        assert refused(answer)
         ask(small, "GET", "/q/messages?wait=0.05")
         answer = ask(small, "POST", "/q/messages", b"x" * 50_000)
     assert answer.status == 201
 
 
 @pytest.mark.parametrize("use_up", [fill, use_up_inodes], ids=["space", "inodes"])
-def test_the_first_claim_of_a_queue_with_limits_needs_no_room(
+def test_the_first_claim_of_a_queue_with_limits_needs_no_space(
     disk: Path, use_up: Callable[[Path], object]
 ) -> None:
-    """What claims share is there before, or a full disk could not be emptied."""
+    """Else a full disk could not be emptied."""
     kinds: dict[str, dict[str, Any]] = {
         "fifo": {},
         "fair": {"fetch_order": "fair"},
@@ -213,7 +207,7 @@ def test_the_first_claim_of_a_queue_with_limits_needs_no_room(
 
 @pytest.fixture(params=[fill, use_up_inodes], ids=["space", "inodes"])
 def crowded(request: pytest.FixtureRequest, disk: Path) -> Iterator[Spool]:
-    """A spool on a full disk: a queue ``q`` with long names, as ``remove/`` has no room for."""
+    """A spool on a full disk, whose folder ``remove/`` has no space for the names in ``q``."""
     with Spool(disk / "mq", sync="fsync") as spool:
         messages = [NewMessage(b"x", id=f"{n:02}-" + "n" * 60) for n in range(40)]
         spool.queue("q", create=True).put_many(messages)
@@ -265,16 +259,16 @@ def test_a_full_disk_can_be_purged_over_http(small: Suite) -> None:
     for _ in range(5):
         assert ask(small, "POST", "/q/messages", b"x").status == 201
     use_up_inodes(disk)
-    assert is_refused(ask(small, "POST", "/q/messages", b"x"))
+    assert refused(ask(small, "POST", "/q/messages", b"x"))
     assert ask(small, "DELETE", "/q/messages").status == 200
     assert ask(small, "GET", "/q/messages").status == 204
 
 
-def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite) -> None:
+def test_a_disk_without_inodes_refuses_and_recovers(small: Suite) -> None:
     disk = small.root.parent
     crowd = use_up_inodes(disk)
-    assert is_refused(ask(small, "POST", "/q/messages", b"x"))
-    assert is_refused(ask(small, "PUT", "/another"))
+    assert refused(ask(small, "POST", "/q/messages", b"x"))
+    assert refused(ask(small, "PUT", "/another"))
     assert not is_fit(small)
     for path in crowd.iterdir():
         path.unlink()
@@ -283,8 +277,8 @@ def test_a_disk_without_inodes_refuses_and_takes_again(small: Suite) -> None:
     assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
 
 
-def test_what_a_killed_put_has_left_comes_out_of_a_disk_without_inodes(disk: Path) -> None:
-    """It may have been acknowledged. No put of its id can begin meanwhile: that takes a file."""
+def test_the_message_of_a_killed_put_is_delivered_on_a_disk_without_inodes(disk: Path) -> None:
+    """It may have been acknowledged. A new put of its id needs a file, so it cannot begin."""
     root = disk / "mq"
     with Spool(root, sync="none") as spool:
         jobs = spool.queue("jobs", create=True)
@@ -296,8 +290,8 @@ def test_what_a_killed_put_has_left_comes_out_of_a_disk_without_inodes(disk: Pat
         assert [m.body for m in jobs.claim()] == [b"x"]
 
 
-def test_what_a_consumer_cannot_store_on_a_full_disk_counts_as_no_delivery(disk: Path) -> None:
-    """Or a program that is started again and again buries what no one has seen."""
+def test_a_batch_that_cannot_be_stored_on_a_full_disk_counts_as_no_delivery(disk: Path) -> None:
+    """Else a program that restarts often would bury messages that it never got."""
     clock = Clock()
     with Spool(disk / "mq", sync="none", clock=clock) as spool:
         jobs = spool.queue("q", create=True)
@@ -319,7 +313,7 @@ def test_what_a_consumer_cannot_store_on_a_full_disk_counts_as_no_delivery(disk:
             clock.advance(20)
             spool.deliver()
             assert spool.counts("q").ready == 60
-            # Nor does what was stored before, and has gone back by its timer.
+            # The same for a stored batch whose claims have ended.
             with Consumer(spool, "spark", visibility=10) as consumer:
                 with pytest.raises(Unavailable, match="cannot store a batch"):
                     consumer.renew_batch(stored)
@@ -346,7 +340,7 @@ def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(dis
         ballast = fill(disk)
         failed = 0
         while True:
-            # Room for one part more each time.
+            # Each time there is space for another part.
             os.truncate(ballast, ballast.stat().st_size - 4096)
             clock.advance(2000)
             spool.deliver()
@@ -363,14 +357,14 @@ def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(dis
             ready = [message.id for message in jobs.peek(60) if message.id not in held]
             assert sorted({*held, *ready}) == sorted(ids)
         assert failed > 1
-        # Else the thread that renews in time would take and free space meanwhile.
+        # Without the thread that renews, which uses and frees space.
         with Consumer(spool, "spark", visibility=1000, counts_again=False) as consumer:
             os.truncate(ballast, ballast.stat().st_size - 4 * 4096)
             one, *_ = [consumer.renew_batch(batch) for batch in consumer.batches("s", 0)]
         with Consumer(spool, "spark", visibility=1000, counts_again=False) as consumer:
             fill(disk, "more")
             clock.advance(500)
-            one = consumer.renew_batch(one)  # what it holds it keeps
+            one = consumer.renew_batch(one)  # it keeps its claims
             clock.advance(800)
             spool.deliver()
             assert one.claims["q"][0].id not in {message.id for message in jobs.peek(60)}
@@ -386,15 +380,9 @@ def test_a_batch_that_cannot_be_divided_on_a_full_disk_counts_as_no_delivery(dis
         assert spool.counts("dead").total == 0
 
 
-def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path) -> None:
-    """Nothing can be created there to try how exact its times are."""
-    where, image = tmp_path / "disk", tmp_path / "image"
-    where.mkdir()
-    with image.open("wb") as file:
-        file.truncate(8 * MEGABYTE)
-    run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", "-I", "128", "-N", "200", image)
-    run("mount", "-o", "loop", image, where)
-    try:
+def test_a_claim_holds_after_a_start_on_a_full_disk_with_whole_seconds(tmp_path: Path) -> None:
+    """The precision of its times cannot be probed with a new file."""
+    with mounted("ext4", tmp_path, "-I", "128", "-N", "200") as where:
         Spool(where / "mq", sync="none").queue("q", create=True)
         crowd = use_up_inodes(where)
         with Suite(where / "mq", mq_options=MQ_OPTIONS, logs=tmp_path / "logs") as suite:
@@ -404,11 +392,9 @@ def test_a_claim_holds_that_began_on_a_full_disk_of_whole_seconds(tmp_path: Path
             assert ask(suite, "POST", "/q/messages", b"x").status == 201
             assert ask(suite, "GET", "/q/messages?visibility=60&wait=15").status == 200
             assert ask(suite, "GET", "/q/messages?wait=1.5").status == 204
-    finally:
-        subprocess.run(["umount", "--lazy", where], check=True)
 
 
-def test_a_read_only_disk_refuses_and_takes_again(fresh: Suite) -> None:
+def test_a_read_only_disk_refuses_and_recovers(fresh: Suite) -> None:
     small, disk = fresh, fresh.root.parent
     assert ask(small, "POST", "/q/messages?delay=0", b"before").status == 201
     held = ask(small, "GET", "/q/messages?wait=15").id
@@ -425,7 +411,7 @@ def test_a_read_only_disk_refuses_and_takes_again(fresh: Suite) -> None:
             ("DELETE", "/q"),
         ):
             answer = ask(small, method, path, b"{}")
-            assert is_refused(answer)
+            assert refused(answer)
             assert "read-only" in answer.json["detail"]
         assert ask(small, "GET", "/q").status == 200
         assert not is_fit(small)
@@ -438,8 +424,8 @@ def test_a_read_only_disk_refuses_and_takes_again(fresh: Suite) -> None:
     assert all(small[name].is_running() for name in ("mq", "mover", "reaper"))
 
 
-def test_a_disk_that_is_gone_refuses(small: Suite) -> None:
-    """Somebody moves the whole root away, and back."""
+def test_a_missing_root_refuses_and_recovers(small: Suite) -> None:
+    """The root is moved away and back."""
     elsewhere = small.root.parent / "elsewhere"
     small.root.rename(elsewhere)
     assert ask(small, "POST", "/q/messages", b"x").status in (201, 503)
@@ -448,16 +434,9 @@ def test_a_disk_that_is_gone_refuses(small: Suite) -> None:
     assert ask(small, "GET", "/q/messages?wait=15").body == b"x"
 
 
-def test_what_the_disk_does_not_hold_is_no_message(tmp_path: Path) -> None:
-    """After a failed fsync a file that could not be unlinked reads well, from memory alone."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(8 * MEGABYTE)
-    run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024", image)
-    run("mount", "-o", "loop", image, where)
-    try:
+def test_a_file_that_is_not_on_the_disk_is_no_message(tmp_path: Path) -> None:
+    """After a failed fsync a file can be read from the page cache only."""
+    with mounted("ext4", tmp_path) as where:
         tree = Tree(where / "mq")
         bodies = {name: (name * 5000).encode() for name in ("good", "lost")}
         for name, body in bodies.items():
@@ -466,7 +445,7 @@ def test_what_the_disk_does_not_hold_is_no_message(tmp_path: Path) -> None:
             os.write(fd, body)
             os.fsync(fd)
             os.close(fd)
-        with image.open("r+b") as disk:
+        with (tmp_path / "image").open("r+b") as disk:
             disk.seek(disk.read().index(bodies["lost"]))
             disk.write(b"\0" * len(bodies["lost"]))
             disk.flush()
@@ -474,5 +453,3 @@ def test_what_the_disk_does_not_hold_is_no_message(tmp_path: Path) -> None:
         assert recover(tree, time.time(), at_start=True).promoted == 1
         assert [n for n in os.listdir(where / "mq" / "new") if n[0] != "."] == ["q:good"]
         tree.close()
-    finally:
-        subprocess.run(["umount", "--lazy", where], check=True)

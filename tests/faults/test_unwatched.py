@@ -1,6 +1,6 @@
-"""The user's instances or watches of inotify are used up: all go on, by listings, and say so.
+"""Without free instances or watches of inotify, programs list folders and report it.
 
-The limits are those of a user namespace of its own, so that nobody else's are touched.
+The limits are those of a new user namespace.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.http.stock import Stored
 
 LIMITS = Path("/proc/sys/user")
 INSTANCES, WATCHES = "max_inotify_instances", "max_inotify_watches"
-# What a machine with other work may add to a listing.
+# The delay of a listing on a busy machine.
 SLACK_S = 10.0
 PROGRAMS = ("mq", "mover", "reaper")
 
 
 def limited(**limits: int) -> list[str]:
-    """A command line that runs another one with such limits."""
+    """The beginning of a command line that runs with limits."""
     set_all = [f"echo {value} > {LIMITS}/{name}" for name, value in limits.items()]
     return ["unshare", "-Ur", "sh", "-c", " && ".join([*set_all, 'exec "$0" "$@"'])]
 
@@ -50,11 +50,11 @@ pytestmark = pytest.mark.skipif(not works(), reason="needs user namespaces")
 
 @contextmanager
 def suite_with(root: Path, *options: str, **limits: int) -> Iterator[Suite]:
-    """A suite whose programs share no more than that."""
+    """A suite whose programs share these limits."""
     suite = Suite(root, mq_options=["--log-level=debug", *options])
     holder = subprocess.Popen([*limited(**limits), "sleep", "infinity"], stdout=subprocess.PIPE)
     try:
-        # The namespace is there, with its limits, when what is to be in it runs.
+        # Now the namespace has its limits.
         eventually(lambda: Path(f"/proc/{holder.pid}/comm").read_text() == "sleep\n")
         for name in PROGRAMS:
             suite[name].under = ["nsenter", f"--target={holder.pid}", "--user"]
@@ -71,7 +71,7 @@ def ready(suite: Suite) -> Any:
 
 
 def whole_life(client: Client, name: str) -> None:
-    """What needs the events of all programs, or else their listings."""
+    """Use features that need events, or listings, of all programs."""
     jobs = client.queue(name, create=True)
     jobs.configure(visibility_timeout=1)
     jobs.put(b"delayed", delay=0.2)
@@ -85,8 +85,8 @@ def whole_life(client: Client, name: str) -> None:
     assert jobs.counts().total == 0
 
 
-def fell(suite: Suite) -> list[str]:
-    """What the programs have said that is no part of a good run."""
+def unexpected(suite: Suite) -> list[str]:
+    """Unexpected warnings and errors of the programs."""
     good = ("probe", "folders cannot be watched and are listed instead")
     events = [event for name in PROGRAMS for event in suite.logs(name)]
     wrong = [e for e in events if e.get("level") in ("warning", "error", None)]
@@ -95,7 +95,9 @@ def fell(suite: Suite) -> list[str]:
 
 @pytest.mark.parametrize("number", part_of([0, 1, 3, 5], list(range(11))))
 @pytest.mark.parametrize("kind", [INSTANCES, WATCHES])
-def test_all_programs_work_whatever_is_left(root: Path, kind: str, number: int) -> None:
+def test_all_programs_work_with_few_watches_or_instances(
+    root: Path, kind: str, number: int
+) -> None:
     with suite_with(root, **{kind: number}) as suite, Client(suite.url) as client:
         whole_life(client, "jobs")
         limit = f"fs.inotify.{kind.replace('inotify_', 'user_')}"
@@ -104,12 +106,12 @@ def test_all_programs_work_whatever_is_left(root: Path, kind: str, number: int) 
         for name in PROGRAMS:
             said = [e for e in suite.logs(name) if e["event"].startswith("folders cannot")]
             assert len(said) <= 1, said
-        assert fell(suite) == []
+        assert unexpected(suite) == []
         assert not (root / "remove").exists() or eventually(lambda: not os.listdir(root / "remove"))
 
 
-def test_kinds_of_queues_that_count_their_claims(root: Path) -> None:
-    """Limits, groups and sizes need more than the queue's own folder."""
+def test_limits_groups_and_sizes_work_with_few_watches(root: Path) -> None:
+    """They depend on other folders than that of the queue."""
     with suite_with(root, **{WATCHES: 6}) as suite, Client(suite.url) as client:
         for number in range(8):
             few = client.queue(f"few{number}", create=True)
@@ -135,26 +137,17 @@ def test_kinds_of_queues_that_count_their_claims(root: Path) -> None:
             size = f"{suite.url}/queue/1/few{number}/size"
             with urllib.request.urlopen(size, timeout=30) as answer:
                 assert json.load(answer) == 1
-        assert fell(suite) == []
+        assert unexpected(suite) == []
 
 
 def lower(program_pid: int, **limits: int) -> None:
     """Set the limits of the namespace of a program."""
+    enter = ["nsenter", f"--target={program_pid}", "--user", "sh", "-c"]
     for name, value in limits.items():
-        subprocess.run(
-            [
-                "nsenter",
-                f"--target={program_pid}",
-                "--user",
-                "sh",
-                "-c",
-                f"echo {value} > {LIMITS}/{name}",
-            ],
-            check=True,
-        )
+        subprocess.run([*enter, f"echo {value} > {LIMITS}/{name}"], check=True)
 
 
-def test_what_is_used_up_while_they_run_and_given_back(root: Path) -> None:
+def test_running_programs_survive_a_change_of_the_limits(root: Path) -> None:
     many = 1000
     with suite_with(root, **{INSTANCES: many, WATCHES: many}) as suite, Client(suite.url) as client:
         whole_life(client, "before")
@@ -164,7 +157,7 @@ def test_what_is_used_up_while_they_run_and_given_back(root: Path) -> None:
         client.queue("used", create=True).claim()
         limit = "fs.inotify.max_user_watches"
         eventually(lambda: ready(suite).get("short") == [limit])
-        # The folders of the layout, too, since they are others now.
+        # The folders of the layout need new watches as well.
         for name in ("new", "delay", "queues"):
             (root / name).rename(root / f"{name}.old")
             (root / f"{name}.old").rename(root / name)
@@ -172,11 +165,11 @@ def test_what_is_used_up_while_they_run_and_given_back(root: Path) -> None:
         lower(suite["mq"].pid, **{INSTANCES: many, WATCHES: many})
         whole_life(client, "after")
         eventually(lambda: ready(suite) == {"ready": True})
-        assert fell(suite) == []
+        assert unexpected(suite) == []
 
 
 def watches(suite: Suite) -> int:
-    """How many watches the programs have."""
+    """The number of watches of the programs."""
     found = 0
     for name in PROGRAMS:
         for info in Path(f"/proc/{suite[name].pid}/fdinfo").iterdir():
@@ -185,8 +178,8 @@ def watches(suite: Suite) -> int:
     return found
 
 
-def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
-    """Each gets its messages: by events at once, or by the next listing; it is said once."""
+def test_watched_queues_stay_watched_when_the_limit_is_reached(root: Path) -> None:
+    """Messages arrive by events or by the next listing; the limit is logged once."""
     interval = 4.0
     with (
         suite_with(root, f"--poll-interval={interval}", **{WATCHES: 1000}) as suite,
@@ -194,7 +187,7 @@ def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
     ):
 
         def arrives_after(name: str) -> float:
-            """How long what a shell puts there takes to reach one that waits for it."""
+            """The time until a waiting client gets a message of a shell."""
             queue = client.queue(name)
             with ThreadPoolExecutor() as pool:
                 waiting = pool.submit(queue.claim, wait=20)
@@ -207,13 +200,13 @@ def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
             return took
 
         def reported() -> list[dict[str, Any]]:
-            told = (event for event in suite.logs("mq"))
-            return [event for event in told if event["event"].startswith("folders cannot")]
+            events = suite.logs("mq")
+            return [event for event in events if event["event"].startswith("folders cannot")]
 
         for name in ("one", "two"):
             client.create_queue(name)
             arrives_after(name)
-        # There is room for none but those that there are.
+        # No further watch is possible.
         eventually(lambda: len({watches(suite) for _ in range(3)}) == 1)
         lower(suite["mq"].pid, **{WATCHES: watches(suite)})
         assert reported() == []
@@ -222,7 +215,7 @@ def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
             client.create_queue(name)
             assert arrives_after(name) < interval + SLACK_S
         for name in ("one", "two"):
-            assert min(arrives_after(name) for _ in range(3)) < interval / 4, "by events, still"
+            assert min(arrives_after(name) for _ in range(3)) < interval / 4, "still by events"
         eventually(
             lambda: ready(suite) == {"ready": True, "short": ["fs.inotify.max_user_watches"]}
         )
@@ -230,7 +223,7 @@ def test_some_queues_are_watched_when_the_next_one_is_not(root: Path) -> None:
         lower(suite["mq"].pid, **{WATCHES: 1000})
         eventually(lambda: min(map(arrives_after, later)) < interval / 4, patience=60)
         assert len(reported()) == 1
-        assert fell(suite) == []
+        assert unexpected(suite) == []
 
 
 def waits(suite: Suite) -> int:
@@ -238,7 +231,7 @@ def waits(suite: Suite) -> int:
         return int(json.load(answer)["waiting"])
 
 
-def test_it_is_refused_to_those_who_demand_events(root: Path) -> None:
+def test_programs_that_require_events_refuse_to_start(root: Path) -> None:
     command = [*limited(**{INSTANCES: 0}), sys.executable, "-m"]
     for program in ("mq", "mover", "reaper"):
         done = subprocess.run(
@@ -254,7 +247,7 @@ def test_it_is_refused_to_those_who_demand_events(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [INSTANCES, WATCHES])
-def test_every_verb_works_on_the_folder(root: Path, kind: str) -> None:
+def test_every_command_works_without_events(root: Path, kind: str) -> None:
     def fsmq(*arguments: str, code: int = 0) -> str:
         command = [*limited(**{kind: 0}), sys.executable, "-m", "fsmq.cli", *arguments]
         done = subprocess.run(
@@ -283,14 +276,14 @@ def test_every_verb_works_on_the_folder(root: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [INSTANCES, WATCHES])
 @pytest.mark.parametrize("recursive", [True, False])
-def test_a_drop_folder_is_looked_through(
+def test_a_watched_folder_is_listed_without_events(
     root: Path, tmp_path: Path, kind: str, recursive: bool
 ) -> None:
     inbox = tmp_path / "inbox"
     (inbox / "deep").mkdir(parents=True)
     errors = tmp_path / "errors"
     more = ["--recursive"] if recursive else []
-    with errors.open("wb") as said:
+    with errors.open("wb") as file:
         drop = subprocess.Popen(
             [
                 *limited(**{kind: 0}),
@@ -307,7 +300,7 @@ def test_a_drop_folder_is_looked_through(
             cwd=HOME,
             env=environment(FSMQ_AT=str(root)),
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=file,
         )
     try:
         eventually(lambda: f"max_user_{kind.rpartition('_')[2]}" in errors.read_text())

@@ -1,20 +1,39 @@
-"""A user of a queue who remembers what was promised."""
+"""A user of a queue who remembers accepted messages, and suites without capabilities."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from types import TracebackType
 from typing import Any
+
+import pytest
 
 from fsmq import Client
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
 
+PROGRAMS = ("mq", "mover", "reaper")
+# Without capabilities root is subject to modes and owners like other users.
+UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+needs_setpriv = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="needs root, and setpriv to drop its capabilities",
+)
+
+
+def unprivileged(suite: Suite) -> Suite:
+    """Make the programs of a suite run without capabilities."""
+    for name in PROGRAMS:
+        suite[name].under = UNPRIVILEGED
+    return suite
+
 
 class User:
     """Posts, fetches and deletes on one connection.
 
-    accepted: the bodies of messages that were acknowledged and not deleted, by id.
+    accepted: the bodies of acknowledged messages that were not deleted, by id.
     refused: bodies whose post was answered with 503.
     """
 
@@ -70,13 +89,13 @@ class User:
         return answer
 
     def is_ready(self) -> bool:
-        """Whether the health page says that the server is fit to serve."""
+        """Whether the server reports that it is ready."""
         answer = self.ask("GET", "/_health/ready")
         assert answer.status in (200, 503), answer
         return answer.status == 200
 
     def gets_everything(self, patience: float) -> None:
-        """Fetch and delete until all that was accepted has come, whole, and nothing is left."""
+        """Fetch and delete all accepted messages, each of which must be whole."""
         end = time.monotonic() + patience
         for message_id in self._held:
             assert self.renew(message_id, 0).status in (204, 404)
@@ -93,13 +112,13 @@ class User:
                 if messages:
                     jobs.remove(*[message.id for message in messages])
         self.accepted = {}
-        # Of one that was refused nobody knows, and it may be on its way; but the queue is in order.
+        # A refused message may still be delivered.
         new = self.suite.root / "new"
         eventually(lambda: not [path for path in new.iterdir() if self.queue in path.name])
 
 
 def refused(answer: Answer) -> bool:
-    """Whether it is the 503 that says when to come again."""
+    """Whether an answer is a 503 with Retry-After."""
     return (
         answer.status == 503
         and answer.json["type"] == "urn:fsmq:problem:unavailable"

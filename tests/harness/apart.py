@@ -1,10 +1,9 @@
-"""Tests that fork much run in an interpreter that has nothing but them in its memory.
+"""Runs tests that fork often in an interpreter that has imported nothing else.
 
-A process of `make test` has imported all tests and what they use, a third of a gigabyte: each fork
-of it, and what both write behind that, is some ten milliseconds of work more than where there are
-only these. Their reports come as if they had run here.
+A process of `make test` has imported all tests, a third of a gigabyte, which makes each fork some
+ten milliseconds slower. Reports of these tests come as if they had run here.
 
-As a plugin of pytest this module is the other side, which writes reports to a pipe.
+In the other interpreter this module is a plugin of pytest that writes reports to a pipe.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _PIPE = "TEST_APART_PIPE"
 
 
 class Apart:
-    """The interpreter for such tests, begun at the first of them. is_apart: whether one is."""
+    """The interpreter for tests for which ``is_apart`` holds, started at the first of them."""
 
     def __init__(self, is_apart: Callable[[str], bool]) -> None:
         self._is_apart = is_apart
-        self._told: defaultdict[str, list[pytest.TestReport]] = defaultdict(list)
+        self._received: defaultdict[str, list[pytest.TestReport]] = defaultdict(list)
         self._reports: BufferedReader | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, item: pytest.Item) -> None:
-        """Wait until a test has run there, and report it as this process does."""
+        """Wait until a test has run there, and report it."""
         hook, nodeid = item.ihook, item.nodeid
         hook.pytest_runtest_logstart(nodeid=nodeid, location=item.location)
         for report in self._reports_of(item):
@@ -46,23 +45,23 @@ class Apart:
         if self._reports is None:
             self._begin(item)
         assert self._reports is not None
-        told, to_report = self._told, item.config.hook.pytest_report_from_serializable
-        while not any(report.when == "teardown" for report in told[item.nodeid]):
+        received, to_report = self._received, item.config.hook.pytest_report_from_serializable
+        while not any(report.when == "teardown" for report in received[item.nodeid]):
             try:
                 data = pickle.load(self._reports)
             except EOFError:
-                return [*told.pop(item.nodeid), self._died(item)]
+                return [*received.pop(item.nodeid), self._died(item)]
             report = to_report(config=item.config, data=data)
-            told[report.nodeid].append(report)
-        return told.pop(item.nodeid)
+            received[report.nodeid].append(report)
+        return received.pop(item.nodeid)
 
     def _begin(self, item: pytest.Item) -> None:
-        """Let it run all such tests of the session, in their order."""
+        """Start it with all such tests of the session, in their order."""
         wanted = [one.nodeid for one in item.session.items if self._is_apart(one.nodeid)]
-        told, tells = os.pipe()
+        reading, writing = os.pipe()
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
         profile = item.config.getoption("--hypothesis-profile", None)
-        # They may be more than a command line takes.
+        # Their names may be too long for a command line.
         with TemporaryDirectory() as folder:
             arguments = Path(folder) / "arguments"
             options = [f"--hypothesis-profile={profile}"] if profile else []
@@ -71,34 +70,34 @@ class Apart:
             self._process = subprocess.Popen(
                 command,
                 cwd=_HOME,
-                env={**clean, _PIPE: str(tells)},
+                env={**clean, _PIPE: str(writing)},
                 stdout=subprocess.DEVNULL,
-                pass_fds=[tells],
+                pass_fds=[writing],
             )
-            os.close(tells)
-            self._reports = open(told, "rb")  # noqa: SIM115  # until the end of the session
-            self._reports.peek(1)  # until it has read its arguments
+            os.close(writing)
+            self._reports = open(reading, "rb")  # noqa: SIM115  # until the end of the session
+            self._reports.peek(1)  # wait until it has read its arguments
 
     def _died(self, item: pytest.Item) -> pytest.TestReport:
         assert self._process is not None
-        told = f"the interpreter for tests that fork much has ended: {self._process.wait()}"
-        return pytest.TestReport(item.nodeid, item.location, {}, "failed", told, "call")
+        text = f"the interpreter for tests that fork often has ended: {self._process.wait()}"
+        return pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
 
     def close(self) -> None:
-        """Wait for its end."""
+        """Wait until it has ended."""
         if self._process is not None and self._reports is not None:
             self._reports.close()
             self._process.wait()
 
 
-def _tell(data: object) -> None:
+def _send(data: object) -> None:
     with open(int(os.environ[_PIPE]), "wb", closefd=False) as pipe:
         pickle.dump(data, pipe)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _tell(_config.hook.pytest_report_to_serializable(config=_config, report=report))
+    _send(_config.hook.pytest_report_to_serializable(config=_config, report=report))
 
 
 def pytest_configure(config: pytest.Config) -> None:

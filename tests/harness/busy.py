@@ -1,4 +1,4 @@
-"""A process that works on a tree with every verb, until it is told to stop."""
+"""Processes that use a spool with every verb until they are stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE_S = 30.0
 
 @contextmanager
 def busy(root: Path, processes: int = 1) -> Iterator[None]:
-    """Work on the tree in the background; an error in there is an error of the test."""
+    """Use the spool in background processes; an error in them fails the test."""
     stop = _PROCESSES.Event()
     running = []
     for number in range(processes):
@@ -43,7 +43,7 @@ def _work(root: Path, number: int, started: Event, stop: Event) -> None:
             try:
                 _round(spool, number, chance)
             except (NoSuchQueue, NoSuchMessage, DuplicateMessage, Unavailable):
-                continue  # another busy process was quicker
+                continue  # another busy process was faster
             started.set()
 
 
@@ -57,10 +57,10 @@ def _round(spool: Spool, number: int, chance: random.Random) -> None:
     except DuplicateMessage:
         jobs.remove(own)
     for message in jobs.claim(15, visibility=chance.choice([0.0, 0.001, 0.02, 30.0])):
-        deed = chance.randrange(4)
-        if deed == 0:
+        action = chance.randrange(4)
+        if action == 0:
             jobs.renew(message.id, 0.005)
-        elif deed == 1:
+        elif action == 1:
             jobs.release(message.id)
         else:
             jobs.remove(message.id)

@@ -1,7 +1,7 @@
-"""A layer below all that a program asks of a disk: something may happen before any of its calls.
+"""Hooks into the calls by which a program uses a disk.
 
-What happens may raise an error in place of the call, or after it; stop or kill the program; or have
-others do things meanwhile.
+A hook runs before each call. It may raise an error in place of the call or after it, stop or kill
+the program, or let other programs act.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.index.events import Events
 from fsmq.spool.layout.tree import Tree
 
-# Every call that changes a tree, or makes a change durable.
+# Every call that changes the tree of a spool, or makes a change durable.
 MUTATING: tuple[str, ...] = (
     "open",
     "write",
@@ -34,14 +34,14 @@ MUTATING: tuple[str, ...] = (
     "ftruncate",
     "fdatasync",
 )
-# With which a process sees what others do.
+# Calls by which a process sees changes of others.
 LOOKING = ("stat", "fstat", "access", "listdir", "scandir", "getxattr", "read", "pread")
 _LOCKS = ((fcntl, "flock"), (fcntl, "fcntl"))
 _METHODS = ((Tree, "_rename2"), (Syncer, "_syncfs"), (Events, "watch"))
 
 FULL = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-# What each call may fail with. A filesystem that copies what it changes needs room to remove a name
-# or set a time, too. What an NFS server has done before it was started again is told as ENOENT; it
+# The errors of each call. A copy-on-write filesystem needs space even to remove a name or set a
+# time. A call that an NFS server finished before its restart is repeated and fails with ENOENT; NFS
 # has no renameat2.
 ERRORS: dict[str, tuple[int, ...]] = {
     "open": (*FULL, errno.EMFILE),
@@ -62,16 +62,16 @@ ERRORS: dict[str, tuple[int, ...]] = {
     "_rename2": FULL,
     "watch": (errno.ENOSPC,),
 }
-_WHEN_GONE = ("unlink", "rmdir")  # only then these are told ENOENT
+_WHEN_GONE = ("unlink", "rmdir")  # these fail with ENOENT after they have succeeded
 
-# Told the name of a call and its arguments before it is made. It may raise an OSError in its place,
-# or return one that is raised when it was made.
+# A hook: gets the name and the arguments of a call before it is made. It may raise an OSError in
+# place of the call, or return one that is raised after it.
 See = Callable[[str, tuple[Any, ...]], OSError | None]
 
 
 @contextmanager
 def seen(see: See, *, looks: bool = False) -> Iterator[None]:
-    """Let each call that changes a tree be seen. looks: those that only look, or lock, too."""
+    """Hook each call that changes a tree. looks: also those that read or lock."""
     names = (*MUTATING, *LOOKING) if looks else MUTATING
     places: list[tuple[Any, str]] = [*((os, name) for name in names), *_METHODS]
     if looks:
@@ -98,16 +98,16 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
         except OSError as failed:
             if name != "_rename2":
                 raise
-            return failed.errno  # it answers with the number of its error
+            return failed.errno  # it returns the number of its error
         return made
 
     return watched
 
 
 class Trap:
-    """Lets something happen at calls of some numbers, or at the first of a name, once at each.
+    """A hook that does something once at the calls of some numbers, or at the first of a name.
 
-    ``calls`` are those that were made.
+    ``calls``: the names of all calls.
     """
 
     def __init__(self, at: int | str, deed: See, *more: int) -> None:
@@ -119,7 +119,7 @@ class Trap:
 
     def __call__(self, name: str, arguments: tuple[Any, ...]) -> OSError | None:
         if self._is_inside:
-            return None  # of the deed itself
+            return None  # a call of the deed itself
         self.calls.append(name)
         hit = self._at & {name, len(self.calls) - 1}
         if not hit:
@@ -134,7 +134,7 @@ class Trap:
 
 
 def failing(which: int, *, is_done: bool = False) -> See:
-    """Let a call fail with one of the errors that it may have. is_done: though it was made."""
+    """Make a call fail with one of its errors. is_done: after it has been made."""
 
     def fail(name: str, arguments: tuple[Any, ...]) -> OSError | None:
         errors = ERRORS.get(name, (errno.EIO,))

@@ -10,7 +10,7 @@ HAS_OPENSSL = shutil.which("openssl") is not None
 
 
 def make(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
-    """A certificate of ``localhost`` that signs itself, and its key."""
+    """A self-signed certificate of ``localhost``, and its key."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]

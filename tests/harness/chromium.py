@@ -1,8 +1,8 @@
-"""Where Chromium is, for tests of pages."""
+"""The path of Chromium, for tests of pages."""
 
 from __future__ import annotations
 
 import shutil
 
-# Without windows, and all that draws them, a page costs half as much.
+# The headless shell needs half the time for a page.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")

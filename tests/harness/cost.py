@@ -1,4 +1,4 @@
-"""What something costs, counted and not timed."""
+"""Counts calls, a measure of cost that does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Cost:
-    """calls: of functions, of Python's and of C's."""
+    """calls: the number of calls of functions in Python and C."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -19,7 +19,7 @@ class Cost:
 
 @contextmanager
 def counted() -> Iterator[Cost]:
-    """Count what this thread calls."""
+    """Count the calls of this thread."""
     cost = Cost()
     sys.setprofile(cost._note)
     try:

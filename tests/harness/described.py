@@ -1,8 +1,8 @@
-"""What the routes of the native dialect describe, and where else each verb is told.
+"""The routes of the native dialect, and the methods and commands that do the same.
 
-Tables of the docs are made from the first (`doc_tables.py`), and tests hold the methods of the
-library and the clients, and the options of the command, to it. A new route has a row in `METHODS`
-and one in `COMMANDS`.
+Tables of the docs are generated from routes (`doc_tables.py`), and tests compare the methods of the
+library and the clients, and the options of the command, with them. A new route needs a row in
+`METHODS` and one in `COMMANDS`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fsmq.spool import Spool
 
 @cache
 def native_routes() -> Sequence[Route]:
-    """Every route; those of ``HEAD`` are that of ``GET`` once more."""
+    """Every route; each ``GET`` has a second one for ``HEAD``."""
     found: list[Route] = []
 
     async def look() -> None:
         with tempfile.TemporaryDirectory() as folder, Spool(f"{folder}/mq", sync="none") as spool:
             found.extend(NativeDialect(Service(spool)).router.routes())
 
-    # A test may have a loop of its own.
+    # In a thread, because a test may run on an event loop.
     thread = Thread(target=lambda: asyncio.run(look()))
     thread.start()
     thread.join()
@@ -44,13 +44,13 @@ def routes_by_id() -> Mapping[str, Route]:
 
 
 def json_body(operation: Operation) -> Mapping[str, Any]:
-    """The schema of the body of a request in JSON; empty where there is none."""
+    """The schema of the JSON body of a request; empty without a body."""
     schema = {} if operation.body is None else operation.body.content.get(JSON, {})
     return schema.schema if isinstance(schema, Component) else schema
 
 
 def ranges_of(schema: Any) -> Iterator[tuple[float, float]]:
-    """All ranges that a schema has, of numbers, lengths and sizes."""
+    """All ranges in a schema: of numbers, lengths and sizes."""
     if isinstance(schema, Component):
         schema = schema.schema
     if isinstance(schema, Mapping):
@@ -69,9 +69,8 @@ _RANGES = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "max
 class Method(NamedTuple):
     """A method of the library and the clients.
 
-    name: with its class. takes: parameters of the query and of the head, where they are not all, by
-    their names there. more: what it takes besides: of the path, of the body, or of its own.
-    returns: errors that it tells by its result.
+    name: with its class. takes: the parameters of the query and head that it has, with their names
+    in the method; None: all. more: other parameters. never: errors that it does not raise.
     """
 
     name: str
@@ -220,7 +219,7 @@ METHODS: Mapping[str, Sequence[Method]] = {
     "zones": [],
     "beat_zone": [],
 }
-# What a method takes that is left out, if that is not what the route does then, and why.
+# Defaults of methods that differ from those of the route, and why.
 OTHER_DEFAULTS = {
     "Queue.claim": {"count": "a list of one is no other form"},
     "Selection.claim": {"count": "a list of one is no other form"},
@@ -254,8 +253,8 @@ OVER_HTTP_ONLY = {
 class Command(NamedTuple):
     """A command that does what a route does.
 
-    takes: parameters of the query and of the head, where they are not all, by their options or
-    arguments. others: defaults that are not those of the route.
+    takes: the parameters of the query and head that it has, with their options or arguments; None:
+    all. others: parameters whose defaults are not those of the route.
     """
 
     name: str
@@ -293,7 +292,7 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "remove": [Command("ack", _CLAIM_OPTION)],
     "ack": [Command("ack")],
     "peek": [
-        # It asks page after page.
+        # It requests page after page.
         Command(
             "peek",
             {
@@ -355,7 +354,7 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "delete_schedule": [Command("schedule delete")],
     "next_of_schedule": [Command("schedule next")],
     "run_schedule": [Command("schedule run")],
-    # Of programs, for dyno-queues.
+    # For dyno-queues only.
     "put_by_id": [],
     "act_by_id": [],
     "zones": [],

@@ -1,8 +1,8 @@
-"""A desk where small programs of a shell hand over what they were called with.
+"""Replaces slow programs of a shell by small ones that hand their calls over to a running process.
 
-`Desk.folder` goes first on the shell's PATH. A program there has the name of one that takes long to
-start. It hands over its words, environment, working folder, and its very stdin, stdout and stderr;
-whoever sits at the desk does what the program would do, and says how it ends.
+`Desk.folder` goes first on the shell's PATH. A program there has the name of one that starts
+slowly. It hands over its arguments, environment, working folder, stdin, stdout and stderr; the
+process at the desk does the work and answers with the exit code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 
 from tests.harness.forkserver import Forked, ForkServer, read_at_once
 
-_LONGEST = 1 << 17  # bytes of an environment and words, and more than enough
+_LONGEST = 1 << 17  # bytes of arguments and environment
 _HAND_OVER = """\
 import _signal, json, os, socket, sys
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as desk:
@@ -40,7 +40,7 @@ if int(answer) < 0:
     os.kill(os.getpid(), -int(answer))
 sys.exit(int(answer))
 """
-_CHILD = "python"  # for `fsmq up`, of its children
+_CHILD = "python"  # the interpreter of the children of `fsmq up`
 _PROGRAMS = {
     "fsmq": 'case " $* " in " up "*|*" --watch "*) false;; esac',
     "python3": '[ "$*" = - ]',
@@ -62,12 +62,12 @@ del sys.path[0]
 sys.executable = {python!r}
 main(prog_name="fsmq")
 """
-# What a shell sets for itself and for its folder, and no import of `fsmq` reads.
+# Variables of the shell and its folder that no import of `fsmq` reads.
 _OF_THE_SHELL = ("PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_")
 
 
 class Call(NamedTuple):
-    """What was handed over. words: the first is the path of the program that was meant."""
+    """A call of a program. words: its path and arguments."""
 
     words: list[str]
     folder: str
@@ -76,10 +76,10 @@ class Call(NamedTuple):
 
 
 class Desk:
-    """Where calls are handed over. Use it in a ``with``."""
+    """The socket where calls are handed over."""
 
     def __init__(self) -> None:
-        # A path of a socket may have 107 bytes at most: those of tests have more.
+        # The path of a socket has at most 107 bytes, fewer than the folders of tests.
         self._place = tempfile.TemporaryDirectory(prefix="fsmq-")
         self.folder = Path(self._place.name)
         self._address = str(self.folder / "desk")
@@ -93,7 +93,7 @@ class Desk:
         self._place.cleanup()
 
     def program(self, name: str, hands_over: str) -> None:
-        """Make the program that hands over where a shell's test holds, and else is itself."""
+        """Write a program that hands over if ``hands_over``, a test of the shell, holds."""
         itself = Path(sys.executable).with_name(name)
         over = f"{sys.executable} -I -S {self.folder}/hand_over.py {self._address} {itself}"
         path = self.folder / name
@@ -101,7 +101,7 @@ class Desk:
         path.chmod(0o755)
 
     def call_nothing(self) -> None:
-        """Let whoever sits at the desk look up."""
+        """Wake the process at the desk."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
             caller.connect(self._address)
 
@@ -110,15 +110,15 @@ class Desk:
 
     @staticmethod
     def take(caller: socket.socket) -> Call | None:
-        """What a caller hands over; None if nothing."""
+        """The call of a caller; None if it sends none."""
         message, files, _, _ = socket.recv_fds(caller, _LONGEST, 3)
         return Call(**json.loads(message), files=files) if message else None
 
 
 class Forks:
-    """Small programs whose calls become forks of a process that has imported what they need.
+    """Small programs whose calls become forks of a process that has imported their modules.
 
-    programs: by name, what `Desk.program` is given. ``forked``: how many calls were.
+    programs: the arguments of `Desk.program`. ``forked``: the number of forked calls.
     """
 
     def __init__(self, programs: Mapping[str, str]) -> None:
@@ -138,7 +138,7 @@ class Forks:
         self._desk.close()
 
     def start(self, call: Call) -> Forked | None:
-        """Fork what is called; None for a program that would not be the same there."""
+        """Fork a program; None if it would behave differently there."""
         raise NotImplementedError
 
     def _sit(self) -> None:
@@ -158,21 +158,20 @@ class Forks:
             self.forked += 1
             while process.poll() is None:
                 select.select([process, caller], [], [])
-                told = _received(caller)
-                if told is not None:  # nothing: the small program was killed
-                    process.send_signal(signal.Signals(int(told or signal.SIGKILL)))
+                received = _received(caller)
+                if received is not None:  # empty: the small program was killed
+                    process.send_signal(signal.Signals(int(received or signal.SIGKILL)))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 caller.send(b"%d" % process.wait())
 
 
 class Forking(Forks):
-    """Forks `fsmq` from a process that has imported it, for commands of a shell that end.
+    """Forks `fsmq` from a process that has imported it, for the commands of a shell.
 
-    So it does with a Python program from stdin, which works with the library or a client, and with
-    the programs that `fsmq up` starts. That itself, or what watches a folder, is an interpreter of
-    its own: pages send it signals.
+    Python programs from stdin and the programs that `fsmq up` starts are forked, too. `fsmq up`
+    itself and commands with --watch get their own interpreter, because pages send them signals.
 
-    environment: the shell's.
+    environment: the environment of the shell.
     """
 
     _servers: ClassVar[dict[tuple[tuple[str, str], ...], ForkServer]] = {}
@@ -199,7 +198,7 @@ class Forking(Forks):
         return server.start(module, words, call.environment, call.files, call.folder)
 
     def _server_for(self, environment: Mapping[str, str]) -> ForkServer | None:
-        """The server for such shells; None for a program that would not be the same there."""
+        """The server for an environment; None if a program would behave differently there."""
         if _at_imports(environment) != self._known:
             return None
         key = tuple(sorted(self._known.items()))
@@ -211,15 +210,15 @@ class Forking(Forks):
 
 
 def _at_imports(environment: Mapping[str, str]) -> dict[str, str]:
-    """What differs where programs do for another reason than the shell's place."""
+    """The variables that can change a program when it is imported."""
     found = {k: v for k, v in read_at_once(environment).items() if k not in _OF_THE_SHELL}
-    # `fsmq up` puts the folder first that is there already.
+    # `fsmq up` adds a folder that is already there.
     path = dict.fromkeys(found.get("PYTHONPATH", "").split(os.pathsep))
     return {**found, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _received(caller: socket.socket) -> bytes | None:
-    """What a small program has sent, nothing if it has ended; None if it has not sent anything."""
+    """The bytes of a small program, none if it has ended; None if it has sent nothing."""
     try:
         return caller.recv(16, socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Tables of the docs, made from what the routes describe: ``python -m tests.harness.doc_tables``.
+"""Generates tables of the docs from the code: ``python -m tests.harness.doc_tables``.
 
-Each is known by its first line, and made where it stands. ``--check`` fails where one is not what
-would be made, and writes nothing.
+Each is found by its first line and replaced. ``--check`` writes nothing and fails if a table is not
+up to date.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.harness.described import METHODS, native_routes, routes_by_id
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 Row = Sequence[str]
-# Whose methods go without a name before them in a table.
+# Classes whose methods have no prefix in a table.
 _PLAIN = ("Spool", "Queue")
 
 
 def parameters(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What the request takes under whose heading a table stands."""
+    """The parameters of the request in the heading."""
     for method, pattern, operation, _ in native_routes():
         if heading == f"`{method} {pattern}`":
             yield from (_parameter(one) for one in operation.parameters if one.place == "query")
@@ -44,14 +44,14 @@ def _parameter(one: Parameter) -> Row:
 
 
 def rights(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """Which requests need which right."""
-    of: dict[str, list[str]] = {}
+    """The rights, and the requests that need them."""
+    by_right: dict[str, list[str]] = {}
     for method, pattern, _, need in native_routes():
         if need is not None and method != "HEAD":
             needed = " and ".join(_right(one) for one in need.rights) or "any right"
             more = f"; {need.more}" if need.more else ""
-            of.setdefault(needed + more, []).append(f"`{method} {pattern}`")
-    return [(needed, ", ".join(requests)) for needed, requests in sorted(of.items())]
+            by_right.setdefault(needed + more, []).append(f"`{method} {pattern}`")
+    return [(needed, ", ".join(requests)) for needed, requests in sorted(by_right.items())]
 
 
 def _right(need: str) -> str:
@@ -61,12 +61,12 @@ def _right(need: str) -> str:
 
 
 def retries(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What a second try of each method finds."""
-    of: dict[str, dict[str, None]] = {}
+    """What a retry of each method does."""
+    by_text: dict[str, dict[str, None]] = {}
     for name, methods in METHODS.items():
         for method in methods:
-            of.setdefault(routes_by_id()[name].operation.again, {})[_shown(method.name)] = None
-    return [(", ".join(names), again) for again, names in of.items() if again]
+            by_text.setdefault(routes_by_id()[name].operation.again, {})[_shown(method.name)] = None
+    return [(", ".join(names), again) for again, names in by_text.items() if again]
 
 
 def _shown(name: str) -> str:
@@ -82,7 +82,7 @@ _SETTINGS = {
 
 
 def settings(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What belongs to a queue, a schedule or a worker."""
+    """The settings of a queue, a schedule or a worker."""
     for name, one in _SETTINGS[heading].items():
         kind = one.kind
         values = (kind.limits or kind.expected).replace(str(2**40), "2^40")
@@ -105,7 +105,7 @@ def _default(one: Setting) -> str:
 
 
 def for_people(value: object, unit: str) -> str:
-    """A default as pages have it."""
+    """A default in the form of the docs."""
     if unit == "bytes" and isinstance(value, int):
         return next(f"{value // n} {u}" for n, u in _SIZES if value % n == 0)
     if unit == "seconds" and isinstance(value, float):
@@ -120,18 +120,18 @@ _SIZES = [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes")]
 
 
 def exit_codes(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What the exit codes of the command mean."""
+    """The exit codes of the command."""
     return [(str(int(code)), code.meaning) for code in Exit]
 
 
 def lets(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What each right lets a key do."""
+    """What each right permits."""
     any_of_them = ("any of them", "see the queue: its name in listings, counts, settings")
     return [*((f"`{right}`", LETS[right]) for right in RIGHTS), any_of_them]
 
 
 def nouns(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """The commands of `fsmq` that have verbs below them."""
+    """The commands of `fsmq` that have verbs."""
     for commands in grammar.COMMANDS.values():
         for name, one in commands.items():
             if isinstance(one, grammar.Noun):
@@ -139,7 +139,7 @@ def nouns(heading: str, names: Sequence[str]) -> Iterable[Row]:
 
 
 def older_forms(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """What was typed before, each followed by its options, and what is typed now."""
+    """Older forms of commands with their options, and the forms of today."""
     for form, by_option in grammar.OLDER.items():
         typed = {option: f"`{form} {option}`".replace(" `", "`") for option in by_option}
         yield (", ".join(typed.values()), ", ".join(f"`{now}`" for now in by_option.values()))
@@ -158,7 +158,7 @@ TABLES: Mapping[Row, Callable[[str, Sequence[str]], Iterable[Row]]] = {
 
 
 def made(text: str) -> str:
-    """A page with its tables as they are to be."""
+    """A page with its tables generated."""
     for heads, rows in TABLES.items():
         text = _table(heads).sub(
             lambda found, heads=heads, rows=rows: (
@@ -174,7 +174,7 @@ def made(text: str) -> str:
 
 
 def told(page: str, heads: Row, which: int = 0) -> Sequence[Row]:
-    """The rows of a page's table, or of another one of these heads."""
+    """The rows of a table of a page. which: among several with these heads."""
     return _rows(list(_table(heads).finditer((DOCS / page).read_text()))[which])
 
 
@@ -191,7 +191,7 @@ def _rows(found: re.Match[str]) -> Sequence[Row]:
 
 
 def _heading(found: re.Match[str]) -> str:
-    """What stands above a table, without what explains it."""
+    """The heading above a table."""
     last = re.findall(r"^##+ (.*)$", found.string[: found.start()], re.M)[-1]
     return str(last)
 
@@ -201,10 +201,10 @@ def _line(cells: Row) -> str:
 
 
 def unlike() -> dict[Path, str]:
-    """The pages that are not as they would be made, with what belongs there."""
+    """The pages that are not up to date, with their right content."""
     pages = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
-    due = {page: made(text) for page, text in pages.items()}
-    return {page: text for page, text in due.items() if text != pages[page]}
+    expected = {page: made(text) for page, text in pages.items()}
+    return {page: text for page, text in expected.items() if text != pages[page]}
 
 
 def main() -> None:

@@ -1,12 +1,11 @@
-"""Starts programs in milliseconds: forks them from a process that has imported them already.
+"""Starts programs in milliseconds: forks them from a process that has already imported them.
 
-They are processes of their own, as if started by ``python -m MODULE OPTIONS…``: with the same
-arguments, environment, folder, files, signals and session, and they end as an interpreter does.
-Only the half second of imports is saved, and the end of each object in memory, which takes longer
-than most commands. The command line in /proc is that of the server.
+They behave as if started by ``python -m MODULE OPTIONS…``, with the same arguments, environment,
+folder, files, signals, session and exit codes. This saves the half second of imports, and the
+destruction of all objects at the end. The command line in /proc is that of the server.
 
 ``python -m tests.harness.forkserver MODULES…`` is the server. It takes commands from the socket
-that is its stdin, and kills what still runs when that is closed.
+that is its stdin, and kills its programs when that is closed.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from typing import Any
 _HOME = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 60
 _LONGEST = 1 << 17  # bytes of a command
-_MOST_FILES = 4  # the usual three, and a socket that a service manager would hand down
+_MOST_FILES = 4  # the usual three, and a socket for a service
 _PROGRAMS = (*(f"fsmq.daemons.{name}" for name in ("mq", "mover", "reaper")), "fsmq.cli")
 _LIBRARIES = (
     "fsmq.client._sync.client",
     "fsmq.daemons.serving",
     *(f"fsmq.http.{name}.dialect" for name in ("emodb", "dynamiq", "sqs", "ui")),
 )
-# What no interpreter and no import of these programs asks for: it may differ from the server's.
+# Variables that are not read at imports: they may differ from those of the server.
 _READ_LATER = (
     "FSMQ_",
     "_FSMQ_",
@@ -57,14 +56,14 @@ _READ_LATER = (
     "PYTHONDONTWRITEBYTECODE",
     "AWS_",
 )
-_STAYS = 8  # programs; to start a server takes as long as two or three
+_STAYS = 8  # programs before a server is started, which takes as long as two or three of them
 _asked: Counter[frozenset[tuple[str, str]]] = Counter()
 
 
 def fork(
     module: str, options: Sequence[str], env: Mapping[str, str], files: Sequence[int]
 ) -> Forked | None:
-    """Start a program; None if it needs an interpreter of its own. As `ForkServer.start`."""
+    """Start a program as `ForkServer.start` does; None if it needs its own interpreter."""
     server = _server_for(env) if module in _PROGRAMS else None
     return server and server.start(module, options, env, files)
 
@@ -72,7 +71,7 @@ def fork(
 def run(
     module: str, options: Sequence[str], env: Mapping[str, str], stdin: bytes
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, with files for what it reads and prints."""
+    """Run a program to its end, with files as stdin, stdout and stderr."""
     command = [sys.executable, "-m", module, *options]
     with TemporaryFile() as read, TemporaryFile() as out, TemporaryFile() as err:
         read.write(stdin)
@@ -91,9 +90,9 @@ def run(
 
 
 def _server_for(env: Mapping[str, str]) -> ForkServer | None:
-    """The server of this process for an environment: at once for ours, for others if they stay.
+    """The server for an environment: at once for ours, for others after some programs.
 
-    Ours is that of before any test: one that changes it for a while has no server made for that.
+    Ours is the environment before any test, so that no server starts for a temporary change.
     """
     key = frozenset(read_at_once(env).items())
     _asked[key] += 1
@@ -106,7 +105,7 @@ def _server(env: frozenset[tuple[str, str]]) -> ForkServer:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without what would change a program, and with the project to be imported."""
+    """Our environment without settings of fsmq, and with the project on the path."""
     ours = ("FSMQ_", "_FSMQ", "MQ_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     paths = [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -114,7 +113,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def read_at_once(env: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that may count at imports."""
+    """The part of an environment that imports may read."""
     return {k: v for k, v in env.items() if not k.startswith(_READ_LATER)}
 
 
@@ -122,7 +121,7 @@ _ours = frozenset(read_at_once(environment()).items())
 
 
 class Forked:
-    """A process that the server has started; what `subprocess.Popen` has of the same names."""
+    """A process that the server has started, with methods of `subprocess.Popen`."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server = server
@@ -131,7 +130,7 @@ class Forked:
         self.pid = pid
 
     def fileno(self) -> int:
-        """What becomes readable at its end, until that is asked for."""
+        """A descriptor that becomes readable when the process ends; closed by `wait` and `poll`."""
         return self._ended
 
     def poll(self) -> int | None:
@@ -144,7 +143,7 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        # Its number is nobody else's: until the server has asked for the code, it is a zombie.
+        # No other process can have its pid: it is a zombie until the server has reaped it.
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -159,10 +158,9 @@ class Forked:
 
 
 class ForkServer:
-    """The server, started when it is made; it ends with this process.
+    """A server, which ends with this process.
 
-    env: the environment in which it imports. Programs for which another one counts at imports are
-    to be started without a server.
+    env: the environment in which it imports modules.
     """
 
     def __init__(self, modules: Sequence[str], env: dict[str, str]) -> None:
@@ -186,13 +184,13 @@ class ForkServer:
         files: Sequence[int],
         folder: str = "",
     ) -> Forked:
-        """Start a program in a session of its own; files: its stdin, stdout and stderr.
+        """Start a program in a new session; files: its stdin, stdout and stderr.
 
-        One more file is a socket that is handed down, as by systemd; ``LISTEN_PID`` is set.
-        folder: where it works, if that is not where this process does.
+        A fourth file is a socket that is handed down, as by systemd; ``LISTEN_PID`` is set.
+        folder: its working folder, by default that of this process.
         """
-        of = {"module": module, "options": list(options), "env": dict(env)}
-        command = {**of, "folder": folder or os.getcwd()}
+        program = {"module": module, "options": list(options), "env": dict(env)}
+        command = {**program, "folder": folder or os.getcwd()}
         return Forked(self, int(self.ask(command, files)))
 
     def ask(self, command: Mapping[str, Any], files: Sequence[int] = ()) -> bytes:
@@ -208,31 +206,31 @@ class ForkServer:
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
-    """Answer commands; returns, in each process that was started, what it is to be."""
+    """Answer commands; returns in each new process, with its command."""
     running: set[int] = set()
     while True:
-        told, files, _, _ = socket.recv_fds(control, _LONGEST, _MOST_FILES)
-        if not told:
+        received, files, _, _ = socket.recv_fds(control, _LONGEST, _MOST_FILES)
+        if not received:
             for pid in running:
                 os.killpg(pid, signal.SIGKILL)
             sys.exit()
-        command: dict[str, Any] = json.loads(told)
+        command: dict[str, Any] = json.loads(received)
         if "reap" in command:
             pid = command["reap"]
             answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             running.discard(pid)
         else:
-            told_by, tells = os.pipe()
+            reading, writing = os.pipe()
             answer = os.fork()
             if not answer:
                 control.detach()
                 _take(files)
-                for end in (told_by, tells):
+                for end in (reading, writing):
                     os.close(end)
                 return command
-            os.close(tells)
-            os.read(told_by, 1)  # until it has a session, and with it a group that can be killed
-            os.close(told_by)
+            os.close(writing)
+            os.read(reading, 1)  # wait until it has a session, and so a group that can be killed
+            os.close(reading)
             running.add(answer)
         for file in files:
             os.close(file)
@@ -241,7 +239,7 @@ def _serve(control: socket.socket) -> dict[str, Any]:
 
 def _take(files: Sequence[int]) -> None:
     os.setsid()
-    for number, file in enumerate(files):  # which came in this order, so none is overwritten
+    for number, file in enumerate(files):  # in ascending order, so none is overwritten
         os.dup2(file, number)
     for file in files:
         if file >= len(files):
@@ -249,7 +247,7 @@ def _take(files: Sequence[int]) -> None:
 
 
 def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> None:
-    """Do what ``python -m`` does."""
+    """Run a module as ``python -m`` does."""
     os.chdir(folder)
     sys.path[0] = folder
     os.environ.clear()
@@ -265,14 +263,14 @@ def _run(module: str, options: list[str], env: dict[str, str], folder: str) -> N
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             _end(end.code or 0)
-        raise  # the interpreter prints what it is
+        raise  # the interpreter prints the code
     _end(0)
 
 
 def _end(code: int) -> None:
-    """Do what an interpreter does at its end, but for the end of each object.
+    """End like an interpreter, without destroying objects.
 
-    Returns if not all can be written: that is the interpreter's business.
+    Returns if stdout or stderr cannot be flushed, which the interpreter then reports.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -285,7 +283,7 @@ def _end(code: int) -> None:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         importlib.import_module(name)
-    # At its end an interpreter looks at every object, and a forked one would copy them for that.
+    # An interpreter visits every object at its end, and a forked one would copy them.
     gc.collect()
     gc.freeze()
     _run(**_serve(socket.socket(fileno=0)))

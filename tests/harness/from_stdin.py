@@ -1,4 +1,4 @@
-"""What ``python -`` does: as a program, run the one that comes from stdin."""
+"""Runs a program from stdin, as ``python -`` does."""
 
 import sys
 

@@ -1,8 +1,7 @@
-"""Several hosts on one machine: namespaces with a network, a name and mounts of their own.
+"""Several hosts on one machine: namespaces with their own network, host name and mounts.
 
-A server routes between the others. What one host mounts at a path is not there on the others, so
-all of them can mount the same folder at the same path, as real hosts do. Nothing outlives the
-programs that hold the namespaces: these have no names that could stay.
+A server routes between the others. Each host has its own mounts, so all of them can mount the same
+folder at the same path. The namespaces have no names and end with the programs that hold them.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotBeHost(Exception):
-    """This user may make no namespaces here; the text says what was refused."""
+    """This user cannot create namespaces; the text is the error."""
 
 
 class Host:
-    """One host: run programs on it, let it mount what it needs, cut it off.
+    """A host, where programs run, and which can be cut off the network.
 
-    name: by which others know it; None: the machine itself. address: where they reach it.
+    name: its host name; None: the machine itself. address: its IP address.
     """
 
     def __init__(self, name: str | None, address: str) -> None:
         self.name = name or "localhost"
         self.address = address
-        self.gate = ""  # the server's address on the cable between them
+        self.gate = ""  # the server's address on the link between them
         self._server: Host | None = None
         self._holder: subprocess.Popen[str] | None = None
         if name is not None:
@@ -45,7 +44,7 @@ class Host:
 
     @property
     def enter(self) -> list[str]:
-        """What a command line begins with, to run here."""
+        """The beginning of a command line that runs on this host."""
         if self._holder is None:
             return []
         return [
@@ -58,7 +57,7 @@ class Host:
         ]
 
     def run(self, *command: object) -> str:
-        """Run a command to its end, which has to be a good one; its output."""
+        """Run a command that has to succeed; its output."""
         done = subprocess.run(
             [*self.enter, *map(str, command)], capture_output=True, text=True, errors="replace"
         )
@@ -68,7 +67,7 @@ class Host:
     def start(
         self, *command: object, log: IO[Any], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program here, in a session of its own."""
+        """Start a program in a new session."""
         return subprocess.Popen(
             [*self.enter, *map(str, command)],
             env=None if env is None else dict(env),
@@ -80,7 +79,7 @@ class Host:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Sockets that this thread makes meanwhile are of this host's network, for ever."""
+        """Create the sockets of this thread in the network of this host; they stay there."""
         if self._holder is None:
             yield
             return
@@ -97,7 +96,7 @@ class Host:
             os.close(here)
 
     def connect(self, server: Host, number: int) -> None:
-        """Lay a cable to the server, which has an address of its own on it."""
+        """Connect the host with the server."""
         assert self._holder is not None
         self._server, self.gate = server, f"{_NET}.{number}.1"
         plug = self._plug
@@ -114,24 +113,24 @@ class Host:
         return f"to-{self.name}"
 
     def cut(self) -> None:
-        """Pull its cable."""
+        """Cut the host off."""
         assert self._server is not None
         self._server.run("ip", "link", "set", self._plug, "down")
 
     def restore(self) -> None:
-        """Plug it in again."""
+        """Connect the host again."""
         assert self._server is not None
         self._server.run("ip", "link", "set", self._plug, "up")
 
     def end(self) -> None:
-        """Let its namespaces go; programs that still run in them keep them."""
+        """Release its namespaces; programs that still run in them keep them."""
         if self._holder is not None:
             self._holder.send_signal(signal.SIGKILL)
             self._holder.communicate()
 
 
 def _hold(name: str) -> subprocess.Popen[str]:
-    """A program that does nothing in namespaces of its own."""
+    """A program that holds new namespaces."""
     holder = subprocess.Popen(
         [*_UNSHARE, "sh", "-c", _HOLD.format(name=name)],
         stdin=subprocess.PIPE,
@@ -142,8 +141,8 @@ def _hold(name: str) -> subprocess.Popen[str]:
     )
     assert holder.stdout is not None
     if holder.stdout.readline() != "held\n":
-        _, told = holder.communicate()
-        raise CannotBeHost(told.strip())
+        _, error = holder.communicate()
+        raise CannotBeHost(error.strip())
     return holder
 
 
@@ -154,9 +153,9 @@ def _enter(namespace: int) -> None:
 
 
 class Hosts:
-    """A server and hosts around it, until the end of the ``with``. Raises CannotBeHost.
+    """A server and other hosts, until the end of the ``with``. Raises CannotBeHost.
 
-    folder: for the file of their names. server: its name; None: this machine itself is it.
+    folder: for a hosts file. server: its name; None: this machine.
     """
 
     def __init__(self, folder: Path, server: str | None, *others: str) -> None:
@@ -185,7 +184,7 @@ class Hosts:
         self.close()
 
     def close(self) -> None:
-        """Let all of them go."""
+        """End all hosts."""
         for host in reversed(self._all):
             host.end()
         self._all.clear()

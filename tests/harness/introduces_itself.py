@@ -1,4 +1,4 @@
-"""A program that prints what it was given; for `tests/test_forkserver.py`."""
+"""A program that prints its environment, for `tests/test_forkserver.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import threading
 
 
-def fate() -> dict[str, object]:
-    """All that one process hands on to another, and what Python makes of it."""
+def inherited() -> dict[str, object]:
+    """Everything that a process inherits, and what Python makes of it."""
     handlers = {
         number.name: str(signal.getsignal(number))
         for number in signal.valid_signals()
@@ -39,14 +39,14 @@ def fate() -> dict[str, object]:
 
 
 def linger() -> None:
-    """Outlive the main part, in a thread that has to be waited for."""
+    """Outlive the main thread; the interpreter has to wait for this one."""
     threading.main_thread().join()
     print("a thread ends", file=sys.stderr)
 
 
 if __name__ == "__main__":
     atexit.register(print, "all ends", file=sys.stderr)
-    print(json.dumps(fate(), sort_keys=True, indent=1))
+    print(json.dumps(inherited(), sort_keys=True, indent=1))
     print(input(), file=sys.stderr)
     threading.Thread(target=linger).start()
     sys.exit(int(sys.argv[1]))

@@ -1,5 +1,5 @@
-"""Programs that publish to a log, claim from its channels and keep it up; and what must be true of
-what they were told, whatever became of them."""
+"""Programs that publish to a log, claim from its channels and maintain it, and a check that the log
+agrees with the answers that they got, even if they were killed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.harness.starting import failing_now_and_then, start_once
 from tests.harness.suite import PATIENCE_S
 
 ORDERS = ("none", "key", "strict")
-# The last ones note nothing.
+# The quiet ones write nothing down.
 QUIET = ("keep", "start")
 KINDS = ("publish", "publish", "none", "none", "key", "strict", *QUIET)
-_WHOLE = "."  # at the end of each line
-_FORK = multiprocessing.get_context("fork")  # a set of imports for each start takes longest
+_WHOLE = "."  # at the end of each complete line
+_FORK = multiprocessing.get_context("fork")  # saves the imports at each start
 
 
-def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
-    """Do one of the KINDS until killed, and write down what was answered. hold_s: of claims."""
+def work(kind: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
+    """Do one of the KINDS until killed, and write down the answers. hold_s: length of claims."""
     with Spool(root, delivers=False) as spool, told.open("a", buffering=1) as file:
-        file.write("\n")  # whoever was killed before may have left half a line
-        worker, chance = _Worker(what, spool, str(told), file, hold_s), random.Random()
+        file.write("\n")  # ends an incomplete line of a killed program
+        worker, chance = _Worker(kind, spool, str(told), file, hold_s), random.Random()
         while True:
             try:
                 with failing_now_and_then(chance):
@@ -42,8 +42,8 @@ def work(what: str, root: Path, told: Path, *, hold_s: float = 0.5) -> None:
 
 
 class _Worker:
-    def __init__(self, what: str, spool: Spool, name: str, file: TextIO, hold_s: float) -> None:
-        self._what = what
+    def __init__(self, kind: str, spool: Spool, name: str, file: TextIO, hold_s: float) -> None:
+        self._kind = kind
         self._spool = spool
         self._log = spool.log("users")
         self._name = name
@@ -51,20 +51,20 @@ class _Worker:
         self._hold_s = hold_s
         self._steps = 0
 
-    def note(self, *what: object) -> None:
-        print(time.monotonic(), *what, _WHOLE, file=self._file)
+    def note(self, *words: object) -> None:
+        print(time.monotonic(), *words, _WHOLE, file=self._file)
 
     def step(self) -> None:
         self._steps += 1
-        if self._what == "publish":
+        if self._kind == "publish":
             self._publish()
-        elif self._what == "start":
+        elif self._kind == "start":
             start_once(self._spool.tree.root)
             time.sleep(0.02)
-        elif self._what == "keep":
+        elif self._kind == "keep":
             self._spool.tend_logs()
         else:
-            channel = self._log.channel(self._what)
+            channel = self._log.channel(self._kind)
             for message in channel.claim(5, visibility=self._hold_s, wait=0.2):
                 message.ack()
                 self.note("done", message.offset)
@@ -79,7 +79,7 @@ class _Worker:
 
 
 def prepare(root: Path, writers: str) -> None:
-    """A log with a channel of each order."""
+    """Create a log with a channel of each order."""
     with Spool(root) as spool:
         log = spool.log("users")
         log.create(writers=writers, segment_bytes=16_384)
@@ -87,27 +87,27 @@ def prepare(root: Path, writers: str) -> None:
             log.channel(order).create("first", order=order)
 
 
-def start(what: str, root: Path, told: Path) -> BaseProcess:
-    """Start a program of one of the KINDS; it writes down what it is told."""
-    process = _FORK.Process(target=_work_unheard, args=(what, root, told), daemon=True)
+def start(kind: str, root: Path, told: Path) -> BaseProcess:
+    """Start a program of one of the KINDS, which writes the answers that it gets to a file."""
+    process = _FORK.Process(target=_work_silently, args=(kind, root, told), daemon=True)
     process.start()
     return process
 
 
-def _work_unheard(what: str, root: Path, told: Path) -> None:
+def _work_silently(kind: str, root: Path, told: Path) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)  # a disk without power is an error in the middle of anything
-    work(what, root, told)
+    os.dup2(null, 2)  # a simulated power cut causes errors anywhere
+    work(kind, root, told)
 
 
 def end(process: BaseProcess) -> None:
-    """Kill it, and return when it is gone."""
+    """Kill it and wait for its end."""
     process.kill()
     process.join()
 
 
 class Told:
-    """What programs were told, over all times that they ran."""
+    """The answers that programs got, over all their runs."""
 
     def __init__(self, files: list[Path]) -> None:
         self._files = files
@@ -118,7 +118,7 @@ class Told:
         self.refused: list[str] = []
 
     def read(self, until: float = math.inf) -> None:
-        """Take what is new. What was told after a moment (monotonic) does not count."""
+        """Read new lines, without answers after a time (monotonic)."""
         for file in self._files:
             text = file.read_text() if file.exists() else ""
             lines = text.rpartition("\n")[0].split("\n")
@@ -139,7 +139,7 @@ class Told:
             self._read[file] = len(lines)
 
     def judge(self, root: Path) -> None:
-        """Compare with a log on which nobody works."""
+        """Compare with a log that no program uses."""
         with Spool(root) as spool:
             spool.tend_logs()
             log = spool.log("users")
@@ -149,7 +149,7 @@ class Told:
             bodies = [found[offset] for offset in sorted(found)]
             assert len(set(bodies)) == len(bodies)
             places = {body: place for place, body in enumerate(bodies)}
-            for batch in self.begun:  # contiguous, and in whole or not at all
+            for batch in self.begun:  # contiguous, and whole or missing
                 at = [places.get(body) for body in batch]
                 first = at[0] or 0
                 assert at == [None] * len(at) or at == list(range(first, first + len(at)))
@@ -157,7 +157,7 @@ class Told:
                 channel = log.channel(name)
                 again: set[int] = set()
                 end = time.monotonic() + PATIENCE_S
-                # The claims of the dead end, and then all that is left is handed out.
+                # The claims of killed programs end, and the rest is delivered.
                 while channel.state().position < log.end() and time.monotonic() < end:
                     messages = channel.claim(1000, wait=1.0)
                     again |= {message.offset for message in messages}
@@ -171,10 +171,10 @@ class Told:
 
 
 def many_messages(root: Path, writers: str, seconds: float, seed: str) -> tuple[int, list[str]]:
-    """Publishers that are killed and stopped, and a channel that follows them as fast as it can.
+    """Run publishers that are killed and stopped, and a channel that follows them.
 
-    How many messages were published, and what was broken: nothing that was answered may be missing,
-    at another offset or twice, and the channel has all of it.
+    Returns the number of messages, and the errors: each message that was answered has to be there
+    once, at its offset, and in the channel.
     """
     chance, folder = random.Random(seed), root.parent
     with Spool(root) as spool:
@@ -205,21 +205,21 @@ def many_messages(root: Path, writers: str, seconds: float, seed: str) -> tuple[
                 if len(got) == more:
                     break
         lost = channel.state().lost
-        there = {m.offset: m.body for m in spool.log("users").read("first")}
+        stored = {m.offset: m.body for m in spool.log("users").read("first")}
     told = Told(files)
     told.read()
     found += [f"the channel counts {lost} as lost"] if lost else []
     for offset, body in told.answered.items():
-        is_there = there.get(offset, b"").decode().replace(" ", "/") == body
-        if not is_there or got.get(offset) != there[offset]:
-            found.append(f"{offset}: {body} was answered, {there.get(offset)!r} is there")
-    if len(set(there.values())) < len(there):
-        found.append("messages are there twice")
-    return len(there), found
+        is_stored = stored.get(offset, b"").decode().replace(" ", "/") == body
+        if not is_stored or got.get(offset) != stored[offset]:
+            found.append(f"{offset}: {body} was answered, {stored.get(offset)!r} is stored")
+    if len(set(stored.values())) < len(stored):
+        found.append("messages are stored twice")
+    return len(stored), found
 
 
 def _follow(channel: Channel, got: dict[int, bytes]) -> list[str]:
-    """Take what has come; what is wrong with it."""
+    """Claim and acknowledge new messages; the errors among them."""
     messages = channel.claim(500, visibility=60.0)
     again = [f"{m.offset} was handed out twice" for m in messages if m.offset in got]
     got.update((m.offset, m.body) for m in messages)

@@ -1,4 +1,4 @@
-"""Python where some packages are not installed: see `tests/harness/without/sitecustomize.py`."""
+"""Python without some packages: see `tests/harness/without/sitecustomize.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.suite import HOME
 
 
 def environment(packages: Iterable[str]) -> dict[str, str]:
-    """The environment of a Python, and of its children, that cannot import these packages."""
+    """An environment in which Python cannot import these packages."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("FSMQ_", "PYTEST_"))}
     folders = (str(HOME / "tests" / "harness" / "without"), str(HOME), clean.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, folders))
@@ -19,7 +19,7 @@ def environment(packages: Iterable[str]) -> dict[str, str]:
 
 
 def run_without(packages: Iterable[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on these arguments, to its end."""
+    """Run Python with these arguments to its end."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=HOME,

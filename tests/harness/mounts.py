@@ -1,4 +1,4 @@
-"""Mounts for tests; skipped with the reason where this user may not mount."""
+"""Mounts for tests, which are skipped where this user may not mount."""
 
 from __future__ import annotations
 

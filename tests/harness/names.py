@@ -1,6 +1,6 @@
-"""Names in the prose of pages, and the names that there are: of requests, options, and Python.
+"""Names in the prose of the docs, and the names that exist: of requests, options and Python.
 
-`tests/test_names_in_docs.py` holds the first to the second.
+`tests/test_names_in_docs.py` compares them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _GIVEN = r"(?<![\w.\"'])[a-z_]\w*(?=,|$)"
 
 
 def names(markdown: str) -> set[str]:
-    """The names in the code spans of a text: of options, of parameters and members, of calls and
-    what they are given, and spans that are a name. Blocks of code are run by a test.
+    """The names in the code spans of a text: options, parameters, members, calls and their
+    arguments. Blocks of code are left out; a test runs them.
     """
     found: set[str] = set()
     for span in re.findall(r"`([^`\n]+)`", _BLOCK.sub("", markdown)):
@@ -48,13 +48,10 @@ def names(markdown: str) -> set[str]:
     return found
 
 
-# -- what there is ---------------------------------------------------------------------------------
-
-
 def of_schema(schema: Any, inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """The members of a schema, and the words that its texts may be, at any depth.
+    """The members and enumerated words of a schema, at any depth.
 
-    inside: components that it is a part of; one may refer to itself.
+    inside: the components around it; one may refer to itself.
     """
     if isinstance(schema, Component):
         if schema.name not in inside:
@@ -68,7 +65,7 @@ def of_schema(schema: Any, inside: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def taken_and_given(operation: Operation, below: int = 400) -> Iterator[str]:
-    """Parameters, headers, members and the words of texts; of answers with a lower status."""
+    """Parameters, headers, members and words, with the answers of lower statuses."""
     for parameter in operation.parameters:
         yield parameter.name.partition(".")[0]
         yield from of_schema(parameter.schema)
@@ -82,7 +79,7 @@ def taken_and_given(operation: Operation, below: int = 400) -> Iterator[str]:
 
 
 def of_operation(operation: Operation) -> Iterator[str]:
-    """The same with errors, and what the descriptions name."""
+    """The same with errors and the names in descriptions."""
     yield from taken_and_given(operation, below=600)
     texts = [operation.description, *(one.description for one in operation.parameters)]
     texts += [answer.description for answer in operation.answers.values()]
@@ -93,7 +90,7 @@ def of_operation(operation: Operation) -> Iterator[str]:
 
 @cache
 def wire() -> frozenset[str]:
-    """What the native dialect takes and gives, with its errors, rights and methods."""
+    """All names of the native dialect, with its errors, rights and methods."""
     found = {*of_schema(PROBLEM), *RIGHTS, *(one.kind for one in PROBLEM_TYPES.values())}
     for route in native_routes():
         found.update((route.method, *of_operation(route.operation)))
@@ -101,7 +98,7 @@ def wire() -> frozenset[str]:
 
 
 def each_command(of: click.Command = main, name: str = "fsmq") -> Iterator[tuple[str, set[str]]]:
-    """Each verb of ``fsmq`` as it is typed, with its options, arguments and their short forms."""
+    """Each command of ``fsmq``, with its options, arguments and their short forms."""
     yield name, {one for param in of.params for one in (*param.opts, *param.secondary_opts)}
     if isinstance(of, click.Group):
         for verb in of.list_commands(click.Context(of)):
@@ -123,14 +120,14 @@ def commands() -> frozenset[str]:
 
 @cache
 def older() -> frozenset[str]:
-    """What older forms of commands consist of."""
+    """The words of older forms of commands."""
     words = " ".join(" ".join((form, *by_option)) for form, by_option in OLDER.items())
     return frozenset({*SYNONYMS, *filter(str.islower, words.split()), "--backoff-limit"})
 
 
 @cache
 def python() -> frozenset[str]:
-    """Public names of the library and the clients: classes, their members, and what these take."""
+    """Public names of the library and the clients: classes, members and parameters."""
     found = {*dir(builtins), *dir(fsmq)}
     public = [getattr(fsmq, name) for name in dir(fsmq)]
     for one in (*public, Selection, Indexed, Log, Channel, Schedule):

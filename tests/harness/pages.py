@@ -1,12 +1,11 @@
-"""The documentation's examples, as they stand: read out of a page, run in order, compared.
+"""Runs the examples of the docs and compares their output.
 
-- Every block marked ``sh`` or ``python`` of a page runs, from the first to the last, in one shell
-  that keeps its variables, in an empty folder. The root, ``/tmp/mq`` or ``/var/lib/fsmq``, and the
-  port ``8080`` are replaced by those of the test's own.
-- A real suite runs on that root, unless a block that runs starts one itself (``fsmq up``).
-- A command has to succeed. Lines that begin with ``# -> `` show what the command before them
-  prints, all of it; ``…`` stands for anything, and as a line for any lines, or none. Without them
-  it may print what it likes.
+- All blocks of a page marked ``sh`` or ``python`` run in order, in one shell, in an empty folder.
+  The root, ``/tmp/mq`` or ``/var/lib/fsmq``, and the port ``8080`` are replaced by those of the
+  test.
+- A real suite runs on that root, unless a block starts one itself (``fsmq up``).
+- A command has to succeed. Lines that begin with ``# -> `` show its whole output; ``…`` stands for
+  anything, and as a line for any number of lines. Without such lines the output is not compared.
 - A block that no test can run begins with the line ``# not run by a test: WHY``.
 """
 
@@ -36,20 +35,20 @@ SHOWN = "# -> "
 _DOCUMENTED_ROOTS = {"/tmp/mq": "mq", "/var/lib/fsmq": "mq"}
 _DOCUMENTED_PORT = "8080"
 _END = "-- end of a command --"
-# Words alone, the first of them the program's, and some in quotes: that is whole.
+# A complete command: a program and words, some in quotes.
 _PLAIN = re.compile(r"""(?:fsmq|curl|ls|cat|mv) (?:[\w./:=%@,+-]|'[^']*'|"[^"\\`]*"|[ >])+""")
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(\.h)?"), "UUID"),
     (re.compile(r"\.x[0-9a-f]+"), ".xTIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
-    # A column is as wide as the longest word in it, which another line may have or not.
+    # The width of a column depends on other lines.
     (re.compile(r"(?<=\S) {2,}(?=\S)"), "  "),
 ]
 
 
 @dataclass
 class Block:
-    """A fenced block of a page: its language, its lines, and the number of the first of them."""
+    """A fenced block of a page. line: the number of its first line."""
 
     language: str
     line: int
@@ -62,7 +61,7 @@ class Block:
 
     @property
     def run(self) -> list[str]:
-        """The lines that a test runs, whatever command each is a part of."""
+        """The lines that a test runs."""
         if self.why_not_run is not None:
             return []
         return [line for line in self.lines if line.strip() and not line.startswith(SHOWN)]
@@ -70,7 +69,7 @@ class Block:
 
 @dataclass
 class Step:
-    """One command (or program), and the lines that it prints; none are told if ``shown`` is."""
+    """A command or program, and its output; without ``shown`` that is not compared."""
 
     line: int
     command: str
@@ -78,17 +77,17 @@ class Step:
 
 
 def pages() -> list[Path]:
-    """Every page that is part of the documentation."""
+    """Every page of the documentation."""
     return [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
 
 
 def name(page: Path) -> str:
-    """A page as tests call it."""
+    """The name of a page in tests."""
     return str(page.relative_to(HOME))
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks of a page that hold commands."""
+    """The blocks of a page with commands."""
     found: list[Block] = []
     inside: Block | None = None
     for number, line in enumerate(page.read_text().split("\n"), 1):
@@ -101,7 +100,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def steps(block: Block) -> list[Step]:
-    """The commands of a block, each with what it prints."""
+    """The commands of a block with their output."""
     if block.why_not_run is not None:
         return []
     if block.language == "python":
@@ -131,19 +130,19 @@ def _is_whole(command: str) -> bool:
 
 
 def pages_run() -> list[Path]:
-    """The pages that have commands which a test can run."""
+    """The pages with commands that a test can run."""
     return [page for page in pages() if any(block.run for block in blocks(page))]
 
 
 def uses_spark(page: Path) -> bool:
-    """Whether a command of a page does."""
+    """Whether a command of a page uses Spark."""
     return any("pipeline" in line for block in blocks(page) for line in block.run)
 
 
 class Reader:
-    """Someone who types a page's commands, one after the other.
+    """A shell that runs the commands of a page.
 
-    sharing: runs the programs of the page that use Spark; else each is a process of its own.
+    sharing: runs the programs of the page that use Spark; without it each gets its own process.
     """
 
     def __init__(self, page: Path, folder: Path, sharing: Sharing | None = None) -> None:
@@ -163,15 +162,15 @@ class Reader:
         variables = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         here = folder / "here"
         here.mkdir()
-        # On a terminal curl shows no meter; into a pipe it would.
+        # Without the progress meter that curl shows when it writes to a pipe.
         (here / ".curlrc").write_text("silent\nshow-error\n")
         variables |= {
             "PYTHONPATH": str(HOME),
-            # Where nothing else is said: not the real places of these defaults.
+            # In place of the real defaults.
             "FSMQ_ROOT": str(self._root),
             "FSMQ_PORT": str(self._port),
             "LC_ALL": "C.UTF-8",
-            # A page's own pytest needs none of the plugins of this one.
+            # The pytest of a page needs none of the plugins of this one.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "HOME": str(here),
         }
@@ -213,11 +212,11 @@ class Reader:
         if step.shown:
             expected = list(map(_even, map(self._here, step.shown)))
             got = "".join(f"{_even(line)}\n" for line in printed)
-            told = f"{where}\n{got}is not\n" + "\n".join(expected)
-            assert re.fullmatch("".join(map(_pattern, expected)), got, re.DOTALL), told
+            error = f"{where}\n{got}is not\n" + "\n".join(expected)
+            assert re.fullmatch("".join(map(_pattern, expected)), got, re.DOTALL), error
 
     def follow_all(self) -> None:
-        """Run every command of the page; AssertionError as of `follow`."""
+        """Run every command of the page as `follow` does."""
         for block in blocks(self.page):
             for step in steps(block):
                 self.follow(step)
@@ -234,12 +233,12 @@ class Reader:
 
         done = read() if self._sharing is None else self._sharing.until(read)
         if self._suite is not None:
-            # What a shell has put is where the next command looks for it.
+            # Wait until messages are delivered, so that the next command finds them.
             eventually(lambda: not [n for n in os.listdir(self._root / "new") if n[0] != "."])
         return done
 
     def _read(self, command: str) -> tuple[int, list[str]]:
-        """How a command ended, and what it has printed."""
+        """The exit code and the output of a command."""
         stdout = self._shell.stdout
         assert stdout is not None
         lines = []
@@ -254,14 +253,14 @@ class Reader:
         return int(line.split()[-1]), lines
 
     def _here(self, text: str) -> str:
-        """What the page says, with the root and the port of this run."""
+        """A text of the page with the root and the port of this run."""
         for root, ours in _DOCUMENTED_ROOTS.items():
             text = text.replace(root, str(self._root.with_name(ours)))
         return text.replace(_DOCUMENTED_PORT, str(self._port))
 
 
 def missing_tool(page: Path) -> str | None:
-    """Why a page cannot be followed on this machine; None if it can."""
+    """Why the commands of a page cannot run on this machine; None if they can."""
     commands = "\n".join(line for block in blocks(page) for line in block.lines)
     for tool in ("bash", "curl", "gzip", "rsync", "jq"):
         if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
@@ -275,14 +274,14 @@ def missing_tool(page: Path) -> str | None:
 
 
 def _pattern(line: str) -> str:
-    """What a line that is shown, and its end, may be."""
+    """A pattern for a line of the output and its end."""
     if line == "…":
         return r"(?:.*\n)?"
     return ".*".join(map(re.escape, line.split("…"))) + r"\n"
 
 
 def _even(line: str) -> str:
-    """A line with what differs from run to run taken out."""
+    """A line without the parts that differ from run to run."""
     for pattern, word in _VARYING:
         line = pattern.sub(word, line)
     return line

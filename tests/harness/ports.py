@@ -1,4 +1,4 @@
-"""Ports that nobody else is given between two servers of a test."""
+"""Ports that stay reserved between two servers of a test."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import socket
 
 
 def held(port: int = 0) -> tuple[socket.socket, int]:
-    """Bind a port of 127.0.0.1, any free one by default: (what holds it until it is closed, it).
+    """Reserve a port of 127.0.0.1, by default a free one: a socket that holds it, and its number.
 
-    One server after another may listen there, as ours all say that an address may be used again.
+    Servers can listen there one after another, because all of them reuse addresses.
 
     Raises:
-        OSError: somebody else has it.
+        OSError: another program uses the port.
     """
     holder = socket.socket()
-    # With this on both sides two may be bound as long as one of them does not listen.
+    # Two sockets with this option may be bound to one address as long as only one listens.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         holder.bind(("127.0.0.1", port))

@@ -1,13 +1,12 @@
-"""The main job on real input: every file goes in, daemons and consumers die, every byte comes out.
+"""The main job on real input, while daemons and consumers are killed.
 
-    python -m tests.harness.real_input                                    with a suite of its own
-    python -m tests.harness.real_input --url URL --root R --supervisor PID with one that runs
+    python -m tests.harness.real_input                                    with a new suite
+    python -m tests.harness.real_input --url URL --root R --supervisor PID with a running one
 
-The files of the Python standard library (0 bytes to megabytes) are posted by several producers, and
-some moved in by a shell; several consumers fetch, note what they got, and delete. Meanwhile
-consumers, mq, mq-mover and mq-reaper are killed with SIGKILL again and again (`fsmq up` restarts
-its three). At the end every file must have come out byte for byte, nothing may be left over, and
-fsck must be clean.
+Several producers post the files of the Python standard library (0 bytes to megabytes), and a shell
+moves some in; several consumers fetch, write down what they got, and delete. Meanwhile consumers,
+mq, mq-mover and mq-reaper are killed with SIGKILL (`fsmq up` restarts its three). At the end every
+file must have been delivered byte for byte, no message may be left, and fsck must be clean.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ PATH_HEADER = "X-Message-Attribute-Path"
 
 
 class Client:
-    """One persistent connection that tries again until the server is back."""
+    """A persistent connection that retries until the server is back."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -64,7 +63,7 @@ class Client:
                 if self._connection is not None:
                     self._connection.close()
                 self._connection = None
-                time.sleep(0.05)  # mq was killed: there is nothing to wait for but its restart
+                time.sleep(0.05)  # mq was killed and is being restarted
                 continue
             if answer[0] != 503:
                 return answer
@@ -72,7 +71,7 @@ class Client:
 
 
 def produce(url: str, files: Iterable[tuple[str, Path]]) -> None:
-    """Post files. The id stays the same over retries, so no retry makes a duplicate."""
+    """Post files. Retries use the same id, so they make no duplicates."""
     client = Client(url)
     for name, path in files:
         headers = {PATH_HEADER: quote(name), "Content-Type": "application/octet-stream"}
@@ -83,7 +82,7 @@ def produce(url: str, files: Iterable[tuple[str, Path]]) -> None:
 
 
 def consume(url: str, notes: Path) -> None:
-    """Fetch, note name and digest durably enough for our own SIGKILL, delete; for ever."""
+    """Fetch, write name and digest to a file that survives a SIGKILL, delete; for ever."""
     client = Client(url)
     with notes.open("a", buffering=1) as log:
         while True:
@@ -97,7 +96,7 @@ def consume(url: str, notes: Path) -> None:
 
 
 def real_files(count: int, extra: Path) -> list[tuple[str, Path]]:
-    """Up to ``count`` files of the standard library; an empty and a large one in any case."""
+    """Up to ``count`` files: an empty one, a large one, the rest of the standard library."""
     library = Path(sysconfig.get_path("stdlib"))
     found = sorted(p for p in library.rglob("*") if p.is_file() and "site-packages" not in p.parts)
     random.Random(7).shuffle(found)
@@ -108,7 +107,7 @@ def real_files(count: int, extra: Path) -> list[tuple[str, Path]]:
 
 
 def move_in(root: Path, files: Iterable[tuple[str, Path]]) -> None:
-    """What a shell user does: copy to the spool's filesystem under a dot-name, then mv."""
+    """Put files as a shell user does: copy them under a dot-name, then mv."""
     for name, path in files:
         draft = root / "new" / f".{name}.draft"
         shutil.copyfile(path, draft)
@@ -116,7 +115,7 @@ def move_in(root: Path, files: Iterable[tuple[str, Path]]) -> None:
 
 
 def child_named(pid: int, module: str) -> int | None:
-    """The child of a supervisor that runs a module; None while it is being restarted."""
+    """The child of a supervisor that runs a module; None during a restart."""
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         try:
             command = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
@@ -128,7 +127,7 @@ def child_named(pid: int, module: str) -> int | None:
 
 
 class Fleet:
-    """Consumers in processes of their own, some of which are killed at work."""
+    """Consumer processes, some of which are killed at work."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._url = url
@@ -163,7 +162,7 @@ class Fleet:
 
 
 def run(url: str, root: Path, supervisor: int, count: int, kills: int, out: Path) -> None:
-    """Do the job; raises SystemExit with what went wrong."""
+    """Do the job; raises SystemExit with an error."""
     started = time.monotonic()
     files = real_files(count, out)
     by_shell = files[::MOVED_BY_SHELL]
@@ -203,7 +202,7 @@ def run(url: str, root: Path, supervisor: int, count: int, kills: int, out: Path
 def _kill_at_random(
     supervisor: int, fleet: Fleet, producers: list[threading.Thread], kills: int
 ) -> int:
-    """Kill the three daemons in turn, and consumers, while the work goes on."""
+    """Kill the three daemons in turn, and consumers, during the work."""
     chance = random.Random(11)
     killed = 0
     while killed < kills:
@@ -243,7 +242,7 @@ def _check(expected: dict[str, tuple[int, str]], fleet: Fleet) -> int:
 
 @contextmanager
 def own_suite(folder: Path) -> Iterator[tuple[str, Path, int]]:
-    """Run `fsmq up` on a root of our own; its URL, root and process id."""
+    """Run `fsmq up` on a new root; its URL, root and process id."""
     root = folder / "mq"
     command = [sys.executable, "-m", "fsmq.cli", "up", f"--root={root}", "--port=0"]
     with (folder / "log").open("wb") as log:

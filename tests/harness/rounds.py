@@ -1,7 +1,7 @@
-"""How much is done of what has many rounds, or many kinds of each of many things.
+"""How much of a long test is run.
 
-`CI=1 make test` does a part: it comes to each kind once, in the same order each time, and
-`make soak-models` does all, and sets TEST_ALL for that.
+`CI=1 make test` runs a part of each, always the same; `make soak-models` sets TEST_ALL and runs
+everything.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ ALL = os.environ.get("TEST_ALL") == "1"
 
 
 def part_of(part: T, everything: T) -> T:
-    """What is done of it in this run."""
+    """The part for this run."""
     return everything if ALL else part

@@ -1,4 +1,4 @@
-"""Rows of the benchmarks at a tiny size, for tests: that they run, and give figures."""
+"""Rows of the benchmarks at a tiny size, for tests."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SIZES = dataclasses.replace(
     posts_per_s=100,
 )
 
-# A delay that ends with a file's ctime counts on the kernel's tick, which comes some milliseconds
-# late on a virtual machine whose cores are busy: then a timer seems to fire before its time.
+# The ctime of a file is that of the kernel's last tick, which may be some milliseconds late on a
+# busy virtual machine: then a timer seems to end early.
 _LATE_TICKS_MS = 20.0
 
 
 @contextmanager
 def tiny(folder: Path) -> Iterator[Bench]:
-    """What a row runs with, in a new folder; nothing may be left there."""
+    """The parameters of a row, in a new folder, which has to be empty at the end."""
     with open_place(str(folder), 1) as place, mock.patch.dict(os.environ, FSMQ_BENCH_MOST="300"):
         yield Bench(place, repeat=1, seconds=0.2, warm_up=0, processes=1, sizes=_SIZES)
     assert list(folder.iterdir()) == [], "something was left behind"
@@ -46,7 +46,7 @@ def run(bench: Bench, row: str) -> None:
     assert outcome.measures
     for measure in outcome.measures:
         assert measure.samples or "not installed" in measure.note, measure
-        # CPU time and a backlog may well be nothing.
+        # CPU time and a backlog may be 0.
         least = -_LATE_TICKS_MS if measure.unit == "ms" else 0.0
         assert all(value >= least for value in measure.samples), measure
     for plot in outcome.plots:

@@ -1,7 +1,7 @@
-"""What `make test` leaves out of all the tests, which CI runs (`CI=1 make test`).
+"""The tests that `make test` leaves out; `CI=1 make test` runs all.
 
-Two kinds: of a function that is tried in many cases it does some of them; and what is long, or
-takes Spark, a booted machine or a browser, it does if a file that it is about has changed.
+Of a function with many cases it runs some. Tests that are long, or need Spark, a booted machine or
+a browser, run only if their subject has changed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Of so many cases of one function the first is done; and of one of a prover.
+# One case in EACH of a function is run, and one in EACH_OF_PROVER of a prover.
 EACH, EACH_OF_PROVER = 3, 5
-# Provers, by how the names of their files or functions begin: each case says little more.
+# Prefixes of tests with many cases that prove little each.
 PROVERS = (
     "tests/cli/test_closed_files.py",
     "tests/faults/",
@@ -35,7 +35,7 @@ PROVERS = (
     "tests/test_pages.py",
 )
 _KERNEL = ("fsmq/spool/", "fsmq/daemons/")
-# Tests, and what they are about.
+# Tests and their subjects.
 WHERE_CHANGED = {
     "tests/interleave/": _KERNEL,
     "tests/power/": _KERNEL,
@@ -56,7 +56,7 @@ WHERE_CHANGED = {
 
 @cache
 def changed() -> list[str] | None:
-    """The files that differ from what is published; None where that cannot be told."""
+    """The files that differ from the published version; None if that is unknown."""
     for published in ("origin/HEAD", "origin/main", "main"):
         base = _git("merge-base", "HEAD", published)
         if base is not None:
@@ -67,7 +67,7 @@ def changed() -> list[str] | None:
 
 
 def unchanged(changed: Collection[str] | None) -> list[str]:
-    """Which of the tests in `WHERE_CHANGED` are left out. changed: None where any may have been."""
+    """The tests in `WHERE_CHANGED` that are left out. changed: None if unknown."""
     return [
         about
         for about, places in WHERE_CHANGED.items()
@@ -76,7 +76,7 @@ def unchanged(changed: Collection[str] | None) -> list[str]:
 
 
 def left_out(nodeids: Iterable[str]) -> set[str]:
-    """Which cases are left out."""
+    """The cases that are left out."""
     cases: Counter[str] = Counter()
     out = set()
     for nodeid in nodeids:

@@ -1,4 +1,4 @@
-"""A folder of the server that other hosts mount over sshfs, as `tests.harness.hosts` makes them."""
+"""Mounts a folder of the server over sshfs on hosts of `tests.harness.hosts`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.harness.suite import eventually
 _PORT = 22022
 _SSHD = "/usr/sbin/sshd"
 _NO_QUESTIONS = "StrictHostKeyChecking=no,UserKnownHostsFile=/dev/null,LogLevel=ERROR"
-# A host that is cut off for more than some seconds has its calls fail, and connects again.
+# On a host that is cut off for some seconds, calls fail, and sshfs reconnects later.
 _CUT_OFF = "reconnect,ServerAliveInterval=1,ServerAliveCountMax=3"
-# What another host has changed is seen at once.
+# Without caches: changes of other hosts are visible at once.
 FRESH = "dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0"
 
 
 class Sshfs:
-    """An SSH server on a host, with keys of its own, until the end of the ``with``.
+    """An SSH server on a host, until the end of the ``with``.
 
-    place: a folder for its keys. Raises CannotBeHost where the programs are missing.
+    place: a folder for its keys. Raises CannotBeHost if the programs are missing.
     """
 
     def __init__(self, server: Host, place: Path) -> None:
@@ -37,10 +37,10 @@ class Sshfs:
         options = [f"HostKey={place}/host", f"AuthorizedKeysFile={allowed}", "PidFile=none"]
         options += ["StrictModes=no", "PasswordAuthentication=no", "UsePAM=no"]
         options += ["PermitRootLogin=yes", "Subsystem=sftp internal-sftp"]
-        said = (f"-o{option}" for option in options)
+        words = (f"-o{option}" for option in options)
         self._log = (place / "sshd.log").open("wb")
         self._sshd = server.start(
-            _SSHD, "-D", "-e", "-f/dev/null", f"-p{_PORT}", *said, log=self._log
+            _SSHD, "-D", "-e", "-f/dev/null", f"-p{_PORT}", *words, log=self._log
         )
         eventually(lambda: b"listening" in (place / "sshd.log").read_bytes())
 
@@ -55,7 +55,7 @@ class Sshfs:
         self._log.close()
 
     def mount(self, host: Host, folder: Path, at: Path, more: str = FRESH) -> None:
-        """Mount a folder of the server at a path of a host, until that host goes."""
+        """Mount a folder of the server at a path of a host."""
         host.run(
             "sshfs",
             f"-p{_PORT}",

@@ -1,6 +1,6 @@
-"""A program that starts again and again, beside all others, until it is killed.
+"""A program that starts again and again beside the others.
 
-Whoever starts takes what is unfinished for a dead program's, unless something tells otherwise.
+A starting program finishes what dead programs left, and must not touch the work of living ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fsmq.spool import FsmqError, Spool
 from fsmq.spool.durability.sync import SyncMode
 from tests.harness.calls import Trap, failing, seen
 
-# Between its end and its next start; and behind an error: the disk may be gone for good.
+# Between its end and its next start, also after an error: the disk may be gone.
 _PAUSE_S = 0.02
-# One of so many deeds has a call that fails, which is one of its first so many.
+# One of _FAILS_OF actions has a failing call, which is one of its first _CALLS.
 _FAILS_OF, _CALLS = 8, 30
 
 
@@ -29,7 +29,7 @@ def start_again_and_again(root: Path, sync: SyncMode = "fsync") -> None:
 
 
 def start_once(root: Path, sync: SyncMode = "fsync") -> None:
-    """Do what a mover does at first, and end."""
+    """Do what a mover does at its start, and end."""
     with Spool(root, sync=sync) as spool:
         spool.deliver()
         spool.make_moves()
@@ -38,7 +38,7 @@ def start_once(root: Path, sync: SyncMode = "fsync") -> None:
 
 @contextmanager
 def failing_now_and_then(chance: random.Random) -> Iterator[None]:
-    """Let a call fail, in some of the deeds that are done within."""
+    """Make a call of some actions fail."""
     if chance.randrange(_FAILS_OF):
         yield
         return

@@ -1,4 +1,4 @@
-"""A real suite for tests: mq, mq-mover and mq-reaper as processes on a root of their own."""
+"""A real suite for tests: mq, mq-mover and mq-reaper as processes on one root."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ from tests.harness.forkserver import Forked, environment, fork
 from tests.harness.ports import held
 
 HOME = Path(__file__).resolve().parents[2]
-# On a loaded machine a start may take long; a test that waits so long has failed. An emulated
-# machine is slower still, and says so.
+# Long enough for a start on a loaded machine; emulated machines set a higher value.
 PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "30"))
-# How long it is until the next look: soon at first, and later a share of what has passed, as each
-# look may be a whole request.
+# The pause between two looks grows with the time that has passed, as a look may be a whole request.
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.05
 _SHARE = 0.2
 
 
 def _pause(began: float) -> float:
-    """How long to wait before the next look for what has been waited for since then."""
+    """The pause before the next look."""
     return min(max(_FIRST_LOOK_S, (time.monotonic() - began) * _SHARE), _LAST_LOOK_S)
 
 
 def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
-    """Return the first true answer of ``holds``; for folders, which tell nobody of a change."""
+    """Return the first true answer of ``holds``; for conditions without an event."""
     began = time.monotonic()
     while not (answer := holds()):
         assert time.monotonic() < began + patience, f"not within {patience:g} seconds"
@@ -46,7 +44,7 @@ def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
 
 
 async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
-    """The same beside what else runs on the loop; ``holds`` may have to be awaited."""
+    """The same on an event loop; ``holds`` may be a coroutine function."""
     began = time.monotonic()
     async with asyncio.timeout(patience):
         while True:
@@ -59,17 +57,16 @@ async def eventually_on_loop(holds: Callable[[], Any], patience: float = PATIENC
 
 
 def arbitrary_moment(chance: Random, soonest: float, latest: float) -> None:
-    """Wait so many seconds, by chance: a kill comes when it likes, and not after an event."""
+    """Wait for a random time: a kill does not come after an event."""
     time.sleep(chance.uniform(soonest, latest))
 
 
 class Program:
-    """One program: its process, and its log as lines of JSON.
+    """A program: its process, and its log as lines of JSON.
 
-    under: a command line that starts it, in place of itself.
-    module: what is run.
-    is_forked: whether a fork server may start it; else it is an interpreter of its own.
-    Started in a session of its own, so that no child of it can outlive a test.
+    under: the beginning of a command line that runs it.
+    is_forked: whether a fork server may start it.
+    It has its own session, so that no child of it can outlive a test.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class Program:
         return self._process.pid
 
     def start(self, *, until_ready: bool = True) -> None:
-        """Start the process; return when it says that it is ready."""
+        """Start the process; return when it is ready."""
         listener = Listener()
         try:
             with self._log.open("ab") as log:
@@ -104,7 +101,7 @@ class Program:
             listener.close()
 
     def _forked(self, environ: Mapping[str, str], log: IO[bytes]) -> Forked | None:
-        """A process that needs no second set of imports; None if it has to have one."""
+        """A process of the fork server; None if it needs its own interpreter."""
         if not self.is_forked or self.under:
             return None
         with open(os.devnull, "rb") as null:
@@ -127,7 +124,7 @@ class Program:
         self._process.send_signal(number)
 
     def wait(self, patience: float = PATIENCE_S) -> int:
-        """Wait for the end; the exit code, negative for a signal."""
+        """Wait for the end. Returns the exit code, negative for a signal."""
         assert self._process is not None
         return self._process.wait(patience)
 
@@ -135,7 +132,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> None:
-        """End the process and all of its children, whatever state they are in."""
+        """Kill the process and all of its children."""
         if self._process is None:
             return
         try:
@@ -145,7 +142,7 @@ class Program:
         self._process.wait()
 
     def logs(self) -> list[dict[str, Any]]:
-        """The events of the last start. What is no JSON (a traceback) is the event itself."""
+        """The events since the last start; a line that is no JSON (a traceback) is an event."""
         events = []
         for line in self._log.read_bytes()[self._log_from :].decode("utf-8", "replace").split("\n"):
             try:
@@ -174,11 +171,10 @@ class Program:
 
 
 class Suite:
-    """The programs of a suite on one root; ends them all, however a test ends.
+    """The programs of a suite on one root; they end with the ``with``.
 
-    mq_options: more of mq's command line. mover, reaper: whether those run.
-    everywhere: more of every program's command line.
-    forked: whether a fork server may start them; else each is an interpreter of its own.
+    mq_options: options of mq. mover, reaper: whether those run. everywhere: options of all.
+    forked: whether a fork server may start them.
     """
 
     def __init__(
@@ -206,7 +202,7 @@ class Suite:
             self.add("reaper", "reaper", [f"--root={root}", *everywhere])
 
     def add(self, name: str, program: str, options: Sequence[str]) -> Program:
-        """Add a program (``mq``, ``mover`` or ``reaper``) under a name; `start` starts it."""
+        """Add a program (``mq``, ``mover`` or ``reaper``) with a name for `start`."""
         module = f"fsmq.daemons.{program}"
         log = self.log_folder / f"{name}.log"
         added = self._programs[name] = Program(name, module, options, log, environment())
@@ -216,7 +212,7 @@ class Suite:
     def __enter__(self) -> Suite:
         mq = self._programs["mq"].options
         self._holder, port = held()
-        # As with port 0, EmoDB's health is not told on the port behind it.
+        # As with port 0, there is no admin port for EmoDB.
         mq[mq.index("--port=0")] = f"--port={port}"
         if not any(option.startswith("--port=") for option in mq[2:]):
             mq.insert(2, "--admin-port=0")
@@ -240,7 +236,7 @@ class Suite:
         return self._programs[name]
 
     def close(self) -> None:
-        """End every program at once."""
+        """Kill every program."""
         for program in self._programs.values():
             program.end()
         if self._holder is not None:
@@ -248,7 +244,7 @@ class Suite:
 
     @property
     def url(self) -> str:
-        """Where mq answers, without a slash at the end."""
+        """The URL of mq, without a slash at the end."""
         for event in self.logs("mq"):
             if "listening" in event:
                 return str(event["listening"])
@@ -259,24 +255,24 @@ class Suite:
         return int(self.url.rpartition(":")[2])
 
     def start(self, name: str) -> None:
-        """Start one program and wait until it is ready."""
+        """Start a program and wait until it is ready."""
         self._programs[name].start()
 
     def kill(self, name: str) -> None:
-        """End one program as a crash does; the children of mq go with it."""
+        """Kill a program and its children."""
         self._programs[name].end()
 
     def terminate(self, name: str) -> int:
-        """Stop one program as a service manager does; its exit code."""
+        """Stop a program as a service manager does. Returns its exit code."""
         self._programs[name].signal(signal.SIGTERM)
         return self._programs[name].wait()
 
     def restart(self, name: str) -> None:
-        """Start one program again, after the end of the old process; mq keeps its port."""
+        """Kill a program and start it again; mq keeps its port."""
         program = self._programs[name]
         program.end()
         program.start()
 
     def logs(self, name: str) -> list[dict[str, Any]]:
-        """What a program has logged since its last start, one dictionary an event."""
+        """The events that a program has logged since its last start."""
         return self._programs[name].logs()

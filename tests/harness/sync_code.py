@@ -1,7 +1,7 @@
-"""The client for threads is made from that for coroutines: ``python -m tests.harness.sync_code``.
+"""Generates the code for threads from that for coroutines: ``python -m tests.harness.sync_code``.
 
-Each module of a folder ``_async`` has its counterpart in the ``_sync`` beside it. ``--check`` fails
-where one is not what would be made, and writes nothing.
+Each module of a folder ``_async`` has its counterpart in the ``_sync`` beside it. ``--check``
+writes nothing and fails if one is not up to date.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Not from the suite, which imports the code that is made here.
+# Not from the suite, which imports the generated code.
 HOME = Path(__file__).resolve().parents[2]
 RULES: list[tuple[str, str]] = [
-    # What differs in more than words.
+    # Texts that differ.
     ("\n    A claim that is cancelled while it waits .*?deadline\\)\\.\n", ""),
     (r"Use it on one event loop, and close it there\.", "Safe in threads, and after a fork."),
     (r", for coroutines\b", ""),
     (r"\bfor coroutines\b", "for threads"),
-    # A method that has to be awaited only with ``create`` has one form for threads.
+    # A method that is awaited only with ``create`` has one form for threads.
     (r"    @overload\n    def .*?: \.\.\.\n", ""),
     (r" \| Coroutine\[Any, Any, \w+\]", ""),
     (r"Awaitable\[object\]", "object"),
     (r"\basync_worker\b", "blocking_worker"),
     (r"\bAsyncQueue\b", "ClientQueue"),
-    # The language, and the names of the standard library.
+    # The language and the standard library.
     (r"\(await (self\.\w+\(\))\)", r"\1"),
     (r"\bawait ", ""),
     (r"\basync (?=def |with |for )", ""),
     (r"\b__a(?=(enter|exit)__)", "__"),
     (r"\basync(?=contextmanager\b)", ""),
-    # Our own.
+    # Our own names.
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b_async\b", "_sync"),
     (r"\basync_(?=\w)", ""),
 ]
-# Imports that nothing uses any more, their order, and loops that do no more than `yield from`.
+# Unused imports, the order of imports, and loops that can be `yield from`.
 _TIDIED = "F401,I001,UP028"
 
 
 def pairs() -> Iterator[tuple[Path, Path]]:
-    """Each module that is written, with the one that is made from it."""
+    """Each written module with the generated one."""
     for folder in sorted((HOME / "fsmq").rglob("_async")):
         for written in sorted(folder.glob("*.py")):
             yield written, folder.with_name("_sync") / written.name
 
 
 def made_from(written: Path) -> str:
-    """The module for threads."""
+    """The generated module."""
     text = written.read_text()
     for pattern, replacement in RULES:
         text = re.sub(pattern, replacement, text, flags=re.S)
@@ -62,12 +62,12 @@ def made_from(written: Path) -> str:
 
 
 def unlike() -> dict[Path, str | None]:
-    """The modules that are not as they would be made, with what belongs there; None: nothing."""
-    due = {made: made_from(written) for written, made in pairs()}
+    """The modules that are not up to date, with their right content; None: they must go."""
+    expected = {made: made_from(written) for written, made in pairs()}
     folders = (HOME / "fsmq").rglob("_sync")
-    there = {path: path.read_text() for folder in folders for path in folder.glob("*.py")}
-    paths = sorted(due.keys() | there.keys())
-    return {path: due.get(path) for path in paths if due.get(path) != there.get(path)}
+    existing = {path: path.read_text() for folder in folders for path in folder.glob("*.py")}
+    paths = sorted(expected.keys() | existing.keys())
+    return {path: expected.get(path) for path in paths if expected.get(path) != existing.get(path)}
 
 
 def _ruff(text: str, *arguments: str) -> str:

@@ -1,6 +1,6 @@
-"""Files of others that stand in this repository: ``python -m tests.harness.vendored`` fetches them.
+"""Fetches the third-party files of this repository: ``python -m tests.harness.vendored``.
 
-What they are, and their sums, is in the THIRD-PARTY.md beside them.
+THIRD-PARTY.md beside them lists the files and their checksums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROW = re.compile(r"^\| (\S+) \| (\S+) \| (\S+) \| (\S+) \| (\S+) \| ([0-9a-f]{6
 
 
 class Vendored(NamedTuple):
-    """A file, and where it comes from."""
+    """A file and its origin."""
 
     file: Path
     package: str
@@ -36,7 +36,7 @@ class Vendored(NamedTuple):
 
 
 def vendored(listed: Path) -> Iterator[Vendored]:
-    """What a THIRD-PARTY.md lists."""
+    """The files that a THIRD-PARTY.md lists."""
     for file, *rest in _ROW.findall(listed.read_text()):
         yield Vendored(listed.parent / file, *rest)
 
@@ -46,7 +46,7 @@ def sum_of(content: bytes) -> str:
 
 
 def main() -> None:
-    """Fetch each package with npm, and write what has the right sum."""
+    """Fetch each package with npm and write its file if the checksum is right."""
     for one in (one for listed in LISTS for one in vendored(listed)):
         with tempfile.TemporaryDirectory() as folder:
             content = _fetched(one, Path(folder))

@@ -1,8 +1,8 @@
-"""Where code calls, or hands over, the verbs of the spool: found in its syntax, by whatever way.
+"""Finds the places in code that call, or pass on, the verbs of the spool.
 
 A verb is a function of `fsmq.spool.verbs` or `fsmq.spool.moves`, or a method of a schedule, a log
 or a channel. The methods of a spool, a queue, a topic and an index stand for the verbs that they
-call. What is not seen: a front in a variable of which neither its type nor its making tells.
+call. An object in a variable is found only by its annotation or its creation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Names: TypeAlias = dict[str, Any]
 
 
 def calls_in(path: Path) -> Iterator[tuple[str, int]]:
-    """The verbs that a module calls or hands over, each with its line."""
+    """The verbs that a module calls or passes on, with their lines."""
     module = ast.parse(path.read_text())
     for found, line in _Finder(_names_of(module, _package(path))).found_in(module):
         for verb in _verbs_of(found):
@@ -46,7 +46,7 @@ def _package(path: Path) -> list[str]:
 
 
 def _names_of(module: ast.AST, package: list[str]) -> _Names:
-    """What a module has imported of the spool, and what its functions return, by their names."""
+    """The imports from the spool, and the results of functions, by their names."""
     names: _Names = {}
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom):
@@ -74,13 +74,13 @@ def _front_named(annotation: ast.AST | str | None) -> type | None:
 
 
 class _Finder:
-    """Goes through code that has some names."""
+    """Searches code with some known names."""
 
     def __init__(self, names: _Names) -> None:
         self._names = names
 
     def found_in(self, node: ast.AST) -> Iterator[tuple[Any, int]]:
-        """The functions of the spool, and methods of its fronts, that code refers to."""
+        """The functions of the spool, and methods of its classes, that code refers to."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from _Finder({**self._names, **self._local(node)})._found_below(node)
             return
@@ -94,7 +94,7 @@ class _Finder:
             yield from self.found_in(child)
 
     def _local(self, function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> _Names:
-        """The fronts that a function is given, or makes, by their names."""
+        """The objects of the spool that a function takes or creates, by their names."""
         names: _Names = {
             one.arg: _front_named(one.annotation)
             for one in [*function.args.args, *function.args.kwonlyargs]
@@ -106,7 +106,7 @@ class _Finder:
         return names
 
     def _value(self, node: ast.AST) -> Any:
-        """A front's class for what is one, or a function or module of the spool; or None."""
+        """The class of an object of the spool, or a function or module of it; or None."""
         match node:
             case ast.Name(id=name):
                 return self._names.get(name, ATTRIBUTES.get(name))
@@ -134,7 +134,7 @@ def _functions_of(front: type) -> list[object]:
 
 @cache
 def _verbs_of(function: FunctionType) -> frozenset[str]:
-    """The verbs for which a function stands: itself, or those that a wrapper calls."""
+    """The verbs that a function stands for: itself, or those that a wrapper calls."""
     module, name = function.__module__, function.__qualname__
     owner = name.rpartition(".")[0]
     if function.__name__.startswith("_"):
@@ -148,7 +148,7 @@ def _verbs_of(function: FunctionType) -> frozenset[str]:
     tree = ast.parse(source.read_text())
     wrapper = next((one for one in WRAPPERS if function in _functions_of(one)), None)
     if wrapper is None or _front_named(function.__annotations__.get("return")) is not None:
-        return frozenset()  # it is of something else, or names a queue to work with
+        return frozenset()  # of another class, or it returns an object of the spool
     names = {**_names_of(tree, _package(source)), "self": wrapper}
     found = {
         verb

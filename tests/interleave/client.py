@@ -1,4 +1,4 @@
-"""A client of a spool: it does verbs, and notes what it asks and what it is told."""
+"""A client of a spool, which logs its operations and their answers."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ CONSUMER, STREAM = "consumer", "stream"
 
 
 def known(settings: QueueSettings) -> model.Known:
-    """What the model knows of a queue's settings."""
+    """The settings of a queue in the model."""
     return model.Known(settings.max_depth, settings.retry_backoff)
 
 
 def lets_wait(log: Log) -> bool:
-    """Whether a queue has let messages wait whose claims have ended."""
+    """Whether the queue had a retry backoff."""
     return any("retry_backoff" in op.text for op in log.operations)
 
 
 def may_bury(log: Log) -> bool:
-    """Whether a queue has got a dead-letter queue."""
+    """Whether the queue had a dead-letter queue."""
     return any("dead_letter" in op.text for op in log.operations)
 
 
 class Unrenewed(Consumer):
-    """A consumer whose claims are renewed only when it is told to."""
+    """A consumer that renews its claims only on request."""
 
     def _tasks(self) -> Iterator[Callable[[], object]]:
         return iter(())
@@ -68,20 +68,20 @@ class Unrenewed(Consumer):
 
 @dataclass
 class Taken:
-    """What a consumer has claimed, and the number of the claim."""
+    """The batch of a consumer, and the number of the operation that claimed it."""
 
     claim: int
     batch: Batch
 
 
 class Client:
-    """Somebody with a spool of its own, which is how one process sees the tree."""
+    """A client with its own `Spool`, like a process."""
 
     def __init__(self, name: str, spool: Spool, log: Log) -> None:
         self.name = name
         self.spool = spool
-        self.claims: dict[str, int] = {}  # by id the number of the claim that it won last
-        self.names: dict[str, str] = {}  # and what that is called
+        self.claims: dict[str, int] = {}  # the number of its last claim, by id
+        self.names: dict[str, str] = {}  # the name of that claim
         self.taken: Taken | None = None
         self.consumer: Consumer | None = None
         self._log = log
@@ -94,7 +94,7 @@ class Client:
 
     @contextmanager
     def asking(self, text: str, kind: type[Op] = Operation) -> Iterator[Op]:  # type: ignore[assignment]
-        """An operation, from the question to the answer; an error of fsmq is an answer."""
+        """Log an operation from request to answer; an error of fsmq is an answer."""
         op = kind(len(self._log.entries) + 1, f"{self.name}: {text}")
         for entry in self.spool.context.ready._entries.values():
             if not entry.watched:
@@ -113,10 +113,8 @@ class Client:
         self._written += 1
         return f"{self.name}{self._written}".encode()
 
-    # -- put -------------------------------------------------------------------------------------
-
     def put(self, *ids: str | None, delay: float = 0.0, queue: str = Q) -> list[str]:
-        """Put a message for each id; None for an id of the spool's."""
+        """Put a message for each id; None for a generated id."""
         bodies = [self.body() for _ in ids]
         with self.asking(f"put {' '.join(b.decode() for b in bodies)} as {ids} in {queue}") as op:
             messages = [
@@ -129,7 +127,7 @@ class Client:
                 for i, body in zip(found, bodies, strict=True)
             ]
             return found
-        # Nobody was told an id that was not one's own.
+        # A generated id is unknown after an error.
         own = [(i or "", body) for i, body in zip(ids, bodies, strict=True)]
         self._put_refused(op, queue, own, delay)
         return []
@@ -140,7 +138,7 @@ class Client:
         if op.error.startswith("DuplicateMessage"):
             op.must = [model.either(*(model.stands(queue, i) for i, _ in own))]
             return
-        # Whole, and for a moment; or for good, where nobody can know what has come of it.
+        # It may have been stored, for a moment or, with an unknown result, for good.
         op.once = [
             model.either(
                 model.stores(op, queue, i, b), model.stores(op, queue, i, b, round(delay * 1000))
@@ -153,8 +151,6 @@ class Client:
             op.at_end = model.is_taken_back(op)
         else:
             op.lingers = True
-
-    # -- claim -----------------------------------------------------------------------------------
 
     def claim(self, count: int = 1, seconds: float = LONG_S, queue: str = Q) -> list[Message]:
         with self.asking(f"claim {count} of {queue} for {seconds:g} s") as op:
@@ -180,7 +176,7 @@ class Client:
         return messages
 
     def hang_up(self, seconds: float = SHORT_S) -> None:
-        """Claim, and be gone when the answer comes."""
+        """Claim and hang up before the answer."""
         for message in self.claim(seconds=seconds):
             self.give_back(message)
 
@@ -193,7 +189,7 @@ class Client:
         op.once = [back(op, self.claims[message.id], message.id)]
 
     def fail_to_sync(self, seconds: float = SHORT_S) -> None:
-        """Claim, and give it up when the sync has failed, after a time."""
+        """Claim, and abort the claim after a failed sync."""
         prepared = None
         with self.asking(f"claim for {seconds:g} s, whose sync fails") as op:
             prepared = prepare.claim(self.spool.context, Q, 1, seconds)
@@ -203,8 +199,6 @@ class Client:
             with self.asking("abandon the claim") as op:
                 prepared.abort()
                 op.once = [model.gives_back(op, self.claims[m.id], m.id) for m in messages]
-
-    # -- renew, release, bury --------------------------------------------------------------------
 
     def renew(self, message_id: str, seconds: float = LONG_S) -> None:
         with self.asking(f"renew {message_id} for {seconds:g} s") as op:
@@ -244,8 +238,6 @@ class Client:
             self.complete(prepare.bury(self.spool.context, Q, message_id))
             op.must = [model.buries(Q, message_id)]
 
-    # -- only in its own claim -------------------------------------------------------------------
-
     def renew_if(self, message_id: str, seconds: float = LONG_S) -> None:
         with self._in_claim(f"renew for {seconds:g} s", message_id) as op:
             verb = partial(prepare.renew, self.spool.context)
@@ -255,7 +247,7 @@ class Client:
             self._must(op, message_id, model.renews(op, Q, message_id, until))
 
     def renew_though_over(self, message_id: str, seconds: float = LONG_S) -> None:
-        """The last claim of the message goes on, if it was ours."""
+        """Continue the claim though it has ended, if it is the last one of the message."""
         with self._in_claim(f"renew for {seconds:g} s, though over,", message_id) as op:
             name = self.names[message_id]
             verb = partial(prepare.renew, self.spool.context)
@@ -304,8 +296,6 @@ class Client:
         else:
             op.must = [model.ended(Q, message_id, self.claims[message_id])]
 
-    # -- remove ----------------------------------------------------------------------------------
-
     def remove(self, *ids: str, queue: str = Q) -> None:
         with self.asking(f"remove {ids} from {queue}") as op:
             found = self.complete(prepare.remove(self.spool.context, queue, ids))
@@ -332,7 +322,6 @@ class Client:
             op.must = [model.makes_queue(queue) if is_new else model.is_queue(queue)]
 
     def configure(self, **changes: object) -> None:
-        """Change settings of the queue."""
         with self.asking(f"configure {changes}") as op:
             settings = self.spool.configure(Q, changes)
             op.must = [model.sets(Q, known(settings))]
@@ -343,21 +332,19 @@ class Client:
         self.configure(max_deliveries=most, dead_letter_queue=DEAD)
 
     def let_wait(self) -> None:
-        """Whatever claim ends without an acknowledgement, its message waits."""
+        """Set a retry backoff."""
         self.configure(retry_backoff=WAIT_S, retry_factor=1, retry_jitter=0)
 
     def deliver(self) -> None:
-        """Do the mover's work in this process."""
+        """Deliver in this process."""
         with self.asking("deliver") as op:
             op.often = [model.delivers_early(op)]
             self.spool.deliver()
 
     def count(self) -> None:
-        """Begin to keep a census. (What it says is looked at in the end.)"""
+        """Begin a census, which is checked at the end."""
         with self.asking("count") as op:
             op.answer = str(self.spool.census.size(Q))
-
-    # -- move ------------------------------------------------------------------------------------
 
     def move(self, source: str = Q, target: str = OTHER, *, hidden: bool = True) -> None:
         with self.asking(f"move {source} to {target}, hidden ones: {hidden}") as op:
@@ -386,8 +373,6 @@ class Client:
             op.often = [model.redrives(op, Q)]
             Queue(self.spool, DEAD).redrive(only=ids or None)
 
-    # -- topics ----------------------------------------------------------------------------------
-
     def subscribe(self, queue: str = Q) -> None:
         with self.asking(f"subscribe {queue}") as op:
             self.spool.subscribe(TOPIC, queue)
@@ -412,17 +397,15 @@ class Client:
         body = self.body()
         with self.asking(f"publish {body.decode()}", Publishing) as op:
             op.topic = TOPIC
-            told = self.complete(prepare.publish(self.spool.context, TOPIC, NewMessage(body)))
-            op.answer = str(sorted(told))
-            op.told = frozenset(told)
-            op.must = [model.stores(op, queue, i, body) for queue, i in told.items()]
+            copies = self.complete(prepare.publish(self.spool.context, TOPIC, NewMessage(body)))
+            op.answer = str(sorted(copies))
+            op.copied = frozenset(copies)
+            op.must = [model.stores(op, queue, i, body) for queue, i in copies.items()]
             return
-        # Some queues may have it: under which id, nobody is told.
+        # Some queues may have it, with unknown ids.
         op.once = [model.stores(op, queue, "", body) for queue in (Q, OTHER)]
         op.often = [model.taken_back(op)]
         op.lingers = True
-
-    # -- dedup queues ----------------------------------------------------------------------------
 
     def dedup_send(self, body: bytes) -> None:
         content = dedup.content_id(body)
@@ -444,8 +427,6 @@ class Client:
         with self.asking("peek") as op:
             op.often = [model.pulls_any(WRITE, READ)]
             self.complete(dedup.peek(self.spool.context, DUPS, 9))
-
-    # -- consumers -------------------------------------------------------------------------------
 
     def open_consumer(self, name: str = CONSUMER) -> None:
         self.consumer = Unrenewed(self.spool, name, visibility=SHORT_S)
@@ -473,7 +454,7 @@ class Client:
             op.answer = str(kept.claims[Q])
 
     def fail_to_store(self) -> None:
-        """Claim a batch that cannot be stored: what was claimed is released uncounted."""
+        """Claim a batch that cannot be stored: its claims are released and not counted."""
         assert self.consumer is not None
         refuses = mock.patch.object(open_batches, "save", side_effect=OSError(ENOSPC, "full"))
         with self.asking("take a batch that cannot be stored") as op, refuses:
@@ -481,7 +462,7 @@ class Client:
             self.consumer.claim(STREAM, 0, [Q], 1)
 
     def divide_batch(self) -> None:
-        """The batch was not done: it comes in parts. What is alone comes again, or is buried."""
+        """Divide a failed batch into parts; a single message is redelivered or buried."""
         assert self.consumer is not None
         taken = self.taken
         if taken is None:
@@ -509,7 +490,7 @@ class Client:
         op.lingers = True
 
     def finish_abandoned(self) -> None:
-        """Do the rest of the commit of one's own that was not finished."""
+        """Finish the client's interrupted commit."""
         assert self.taken is not None
         with self.asking("finish the commit") as op:
             op.once = [model.commits(Q, self.taken.claim)]

@@ -1,4 +1,4 @@
-"""A folder whose files are made quickly."""
+"""A folder in memory."""
 
 from __future__ import annotations
 

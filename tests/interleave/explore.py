@@ -1,4 +1,4 @@
-"""Runs schedules: a verb up to one of its calls, then others, then the rest of it; each judged."""
+"""Runs schedules (a verb up to one of its calls, then others, then the rest) and checks them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from tests.replay.place import scratch
 
 @dataclass(frozen=True)
 class Plan:
-    """Who acts, and in which order; the calls at which they are stopped make it a schedule.
+    """The order of actions; together with the calls where they are stopped it is a schedule.
 
-    One scenario: the verb to its k-th call, the scenario whole, the rest of the verb. A second one
-    comes at a later call of the verb. With ``crosses`` the scenario is stopped, too: then the verb
-    ends first, and the rest of the scenario comes last. With ``third`` that one comes while both
-    are stopped.
+    With one scenario: the verb to its k-th call, the scenario, the rest of the verb. ``second``
+    runs at a later call of the verb. With ``crosses`` the scenario is stopped, too, and ends after
+    the verb. ``third`` runs while both are stopped.
     """
 
     verb: str
@@ -47,17 +46,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Finding:
-    """A promise that a schedule breaks. stops: before which calls; told: what was done."""
+    """A broken promise. stops: the calls where the schedule stops; trace: all calls and answers."""
 
     plan: Plan
     stops: tuple[int, ...]
     what: str
-    told: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
 
 
 @dataclass
 class Explored:
-    """schedules: how many were run."""
+    """The results of a plan. schedules: their number."""
 
     plan: Plan
     schedules: int = 0
@@ -66,15 +65,15 @@ class Explored:
 
 @dataclass
 class Outcome:
-    """What came of one schedule. ends: which of the stops were not reached."""
+    """The result of a schedule. ends: for each stop whether it was not reached."""
 
     what: str | None
     ends: tuple[bool, ...]
-    told: list[str] | None = None
+    trace: list[str] | None = None
 
 
 class Explorer:
-    """Explores in one process, while :meth:`running` is entered. folder: for its trees."""
+    """Explores in one process, within :meth:`running`. folder: for its spools."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -103,45 +102,45 @@ class Explorer:
                 return done
         raise AssertionError
 
-    def tell(self, finding: Finding) -> Finding:
-        """Run its schedule once more, and tell call by call what is done."""
-        outcome = self.run(finding.plan, finding.stops, is_told=True)
-        return replace(finding, told=tuple(outcome.told or ()))
+    def trace(self, finding: Finding) -> Finding:
+        """Run the schedule of a finding again, with a trace of all calls."""
+        outcome = self.run(finding.plan, finding.stops, is_traced=True)
+        return replace(finding, trace=tuple(outcome.trace or ()))
 
-    def run(self, plan: Plan, stops: tuple[int, ...], *, is_told: bool = False) -> Outcome:
-        """Run one schedule. A second stop counts from the first one, or is the other's."""
+    def run(self, plan: Plan, stops: tuple[int, ...], *, is_traced: bool = False) -> Outcome:
+        """Run a schedule. A second stop counts from the first, or is that of the scenario."""
         verb = VERBS[plan.verb]
         scene = Scene(self._gate, self._folder / str(next(self._numbers)) / "mq", verb.delivers)
         try:
             verb.first(scene)
-            told = scene.log.told = [] if is_told else None
-            play = _Play(self._gate, scene, plan, told)
+            trace = scene.log.trace = [] if is_traced else None
+            play = _Play(self._gate, scene, plan, trace)
             ends = play.play(stops)
             for actor in play.actors:
                 if actor.error is not None:
-                    return Outcome(_failed(actor.error), ends, told)
+                    return Outcome(_failed(actor.error), ends, trace)
             problem = scene.end()
-            return Outcome(judge(scene.log, FIRST, always(scene.log)) or problem, ends, told)
+            return Outcome(judge(scene.log, FIRST, always(scene.log)) or problem, ends, trace)
         finally:
             scene.close()
 
 
 class _Play:
-    """One schedule, as it is run."""
+    """A run of a schedule."""
 
-    def __init__(self, gate: Gate, scene: Scene, plan: Plan, told: list[str] | None) -> None:
+    def __init__(self, gate: Gate, scene: Scene, plan: Plan, trace: list[str] | None) -> None:
         self._scene = scene
         self._plan = plan
         verb = VERBS[plan.verb]
         self._scenarios = SCENARIOS[verb.others]
-        self._verb = Actor(gate, lambda: verb.work(scene), told, "    ")
+        self._verb = Actor(gate, lambda: verb.work(scene), trace, "    ")
         self._other = Actor(
-            gate, lambda: self._scenarios[plan.scenario](scene), told, "            "
+            gate, lambda: self._scenarios[plan.scenario](scene), trace, "            "
         )
         self.actors = (self._verb, self._other)
 
     def play(self, stops: tuple[int, ...]) -> tuple[bool, ...]:
-        """For each stop whether it was not reached, since all was over before."""
+        """For each stop whether it was not reached, because the actor ended before."""
         plan = self._plan
         ends: tuple[bool, ...] = (self._verb.run(stops[0]),)
         if ends[0]:
@@ -150,19 +149,19 @@ class _Play:
             ends += (self._other.run(stops[1]),)
             if plan.third is not None:
                 with self._scene.third_client():
-                    self._tell(plan.third)
+                    self._act(plan.third)
             if plan.crosses:
                 self._verb.run()
             self._other.run()
         else:
-            self._tell(plan.scenario)
+            self._act(plan.scenario)
             if plan.second is not None:
                 ends += (self._verb.run(stops[1]),)
-                self._tell(plan.second)
+                self._act(plan.second)
         self._verb.run()
         return ends
 
-    def _tell(self, scenario: str) -> None:
+    def _act(self, scenario: str) -> None:
         self._scenarios[scenario](self._scene)
 
 
@@ -175,10 +174,7 @@ _running = ExitStack()
 
 
 def explore_all(plans: Sequence[tuple[str, Plan]], jobs: int) -> Iterator[tuple[str, Explored]]:
-    """Explore plans in so many processes, each plan beside a name of the caller's.
-
-    The first finding of each tells its calls.
-    """
+    """Explore named plans in some processes. The first finding of each has a trace."""
     spawning = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-interleave-") as folder,
@@ -195,5 +191,5 @@ def _begin(folder: str) -> None:
 def _explore(named: tuple[str, Plan]) -> tuple[str, Explored]:
     name, plan = named
     done = _explorers[0].explore(plan)
-    done.findings[:1] = map(_explorers[0].tell, done.findings[:1])
+    done.findings[:1] = map(_explorers[0].trace, done.findings[:1])
     return name, done

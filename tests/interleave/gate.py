@@ -1,8 +1,8 @@
-"""Stops programs before any of their system calls, and lets time pass when it is told to.
+"""Stops programs before any of their system calls, and controls their clock.
 
-Each actor is a thread that works as a process does: with a spool of its own, whose locks (flock)
-keep out those of the others, since they belong to open files and not to processes. It runs until it
-has made so many calls; then another runs. Only one runs at a time, so a schedule has one outcome.
+Each actor is a thread that works like a process: with its own spool, whose locks (flock) exclude
+those of others, because they belong to open files and not to processes. An actor runs until it has
+made a number of calls; then another runs. Only one runs at a time, so a schedule has one outcome.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsmq.spool.index.events import Events
 from fsmq.spool.layout import filesystem
 from fsmq.spool.layout.tree import Tree
 
-# Every call of `os` with which the spool looks at a tree or changes it.
+# Every call of `os` with which the spool reads or changes its tree.
 CALLS = (
     "open",
     "close",
@@ -50,9 +50,8 @@ CALLS = (
     "removexattr",
 )
 OTHER_CALLS = (("fcntl", "flock"), ("fcntl", "fcntl"), ("fcntl", "ioctl"))
-# Before these nobody has to stop: what comes before one of them cannot be told from what comes
-# after it. The bytes of a file never change, syncs are nothing to a tree in memory, and a
-# descriptor is nobody else's, unless it has a lock.
+# A stop before these would be the same as one after them: the bytes of a file never change, syncs
+# have no effect in memory, and a descriptor is private, unless it has a lock.
 _PRIVATE = frozenset(("close", "read", "pread", "fsync", "fdatasync", "posix_fadvise"))
 _METHODS: tuple[tuple[type, str], ...] = (
     (Tree, "_rename2"),
@@ -61,33 +60,33 @@ _METHODS: tuple[tuple[type, str], ...] = (
     (Events, "watch"),
 )
 _NAMES = {"_rename2": "renameat2", "_syncfs": "syncfs", "watch": "add_watch"}
-# Whoever waits for another's lock would wait for ever: that one does not run. So each wait takes
-# long by the clock that tells how long it has been.
+# An actor that waits for a lock of another would wait for ever, because only one runs. So each wait
+# takes at least this long by the controlled clock.
 _LEAST_WAIT_S = 0.005
 _PATIENCE_S = 60.0
 
 
 class Stuck(Exception):
-    """An actor came neither to its next call nor to its end."""
+    """An actor reached neither its next call nor its end."""
 
 
 class NoEvents(Exception):
-    """The kernel has no file events for a spool: what others see without them is another matter."""
+    """The kernel has no file events left; a spool without them behaves differently."""
 
 
 class Actor:
     """Work in a thread that can be stopped before each of its calls.
 
-    told: takes each call that it makes, behind ``mark``. ``calls``: how many it has made.
+    trace: gets each call with the prefix ``mark``. ``calls``: the number of calls until now.
     """
 
     def __init__(
-        self, gate: Gate, work: Callable[[], object], told: list[str] | None = None, mark: str = ""
+        self, gate: Gate, work: Callable[[], object], trace: list[str] | None = None, mark: str = ""
     ) -> None:
         self.calls = 0
         self.is_over = False
         self.error: BaseException | None = None
-        self._told = told
+        self._trace = trace
         self._mark = mark
         self._gate = gate
         self._work = work
@@ -98,7 +97,7 @@ class Actor:
         self._locked: set[int] = set()  # descriptors that have, or had, a lock
 
     def run(self, calls: int | None = None) -> bool:
-        """Let it make so many calls more, or all; whether it has come to its end."""
+        """Let it make some more calls, or all; whether it has ended."""
         if self.is_over:
             return True
         self._limit = None if calls is None else self.calls + calls
@@ -108,11 +107,11 @@ class Actor:
         else:
             self._go.release()
         if not self._back.acquire(timeout=_PATIENCE_S):
-            raise Stuck("an actor waits for something that is no system call of its own")
+            raise Stuck("an actor waits for something other than its own system call")
         return self.is_over
 
     def reach(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """It is about to make a call."""
+        """Wait before a call until the actor may make it."""
         if name == "flock":
             self._locked.add(arguments[0])
         elif name in _PRIVATE and not (name == "close" and arguments[0] in self._locked):
@@ -123,8 +122,8 @@ class Actor:
             self._back.release()
             self._go.acquire()
         self.calls += 1
-        if self._told is not None:
-            self._told.append(f"{self._mark}{name}({_in_words(name, arguments)})")
+        if self._trace is not None:
+            self._trace.append(f"{self._mark}{name}({_in_words(name, arguments)})")
 
     def _run(self) -> None:
         self._gate.actors[threading.get_ident()] = self
@@ -139,11 +138,11 @@ class Actor:
 
 
 class Gate:
-    """Where the calls of all actors pass, while :meth:`open` is entered."""
+    """Hooks the calls of all actors within :meth:`open`."""
 
     def __init__(self) -> None:
         self.actors: dict[int, Actor] = {}
-        self._ahead_s = 0.0  # by so much the clock that only goes forward has been put ahead
+        self._ahead_s = 0.0  # offset of the monotonic clock
         self._home = threading.get_ident()
         self._notifiers: list[_Notifier] = []
 
@@ -158,8 +157,8 @@ class Gate:
         before = [(where, name, getattr(where, name)) for where, name in places]
         clock = time.sleep, time.monotonic
         for where, name, call in before:
-            told = "events" if (where, name) == (Events, "read") else _NAMES.get(name, name)
-            setattr(where, name, self.watched(told, call))
+            shown = "events" if (where, name) == (Events, "read") else _NAMES.get(name, name)
+            setattr(where, name, self.watched(shown, call))
         time.sleep, time.monotonic = self._sleep(clock[0]), self._monotonic(clock[1])
         mounts = filesystem._mounts
         mounted = tuple(mounts())
@@ -202,9 +201,9 @@ class Gate:
         return lambda: monotonic() + self._ahead_s
 
     def _notifier(self, nonblocking: bool) -> _Notifier:
-        """File events: from the kernel's real ones. To close one takes the kernel milliseconds.
+        """A real inotify instance, reused because the kernel needs milliseconds to close one.
 
-        Raises NoEvents: a spool that got an OSError would go on without events, and nobody know.
+        Raises NoEvents: after an OSError a spool would continue without events.
         """
         for notifier in self._notifiers:
             if not notifier.in_use:
@@ -219,13 +218,13 @@ class Gate:
 
 
 class _Notifier(INotify):  # type: ignore[misc]
-    """One that is used again instead of being closed."""
+    """An instance that is reused instead of being closed."""
 
     in_use = True
 
     def begin(self) -> None:
         self.in_use = True
-        self.read(timeout=0)  # what is left of the tree before, whose folders are gone
+        self.read(timeout=0)  # drop events of the spool before
 
     def close(self) -> None:
         self.in_use = False

@@ -1,7 +1,7 @@
-"""The judge: is there an order of all effects that explains what everybody was told, and the tree?
+"""Checks whether an order of all effects explains every answer and the final state of the spool.
 
-It goes through the log and keeps all worlds that may be. An answer that no world explains breaks a
-promise: something was lost, handed out twice, or was back.
+It goes through the log and keeps all possible worlds. An answer that no world explains is a broken
+promise: a message was lost, delivered twice or resurrected.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Moment(Enum):
 
 @dataclass
 class Log:
-    """What was asked and answered, in order, and how time went (Unix milliseconds)."""
+    """Requests, answers and times (Unix milliseconds) in order."""
 
     entries: list[tuple[Moment, Operation] | int] = field(default_factory=list)
-    told: list[str] | None = None  # takes the same in words, if somebody wants to read it
+    trace: list[str] | None = None  # gets the same as text
 
     def ask(self, op: Operation) -> None:
-        self._tell(op.text)
+        self._write(op.text)
         self.entries.append((Moment.ASKED, op))
 
     def answer(self, op: Operation) -> None:
-        self._tell(str(op))
+        self._write(str(op))
         self.entries.append((Moment.ANSWERED, op))
 
     def time(self, now_ms: int) -> None:
         before = next((e for e in reversed(self.entries) if isinstance(e, int)), now_ms)
-        self._tell(f"{(now_ms - before) / 1000:g} s pass")
+        self._write(f"{(now_ms - before) / 1000:g} s pass")
         self.entries.append(now_ms)
 
-    def _tell(self, text: str) -> None:
-        if self.told is not None:
-            self.told.append(text)
+    def _write(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(text)
 
     @property
     def operations(self) -> list[Operation]:
@@ -50,13 +50,13 @@ class Log:
 
 
 class TooMany(Exception):
-    """More worlds than can be gone through."""
+    """There are too many possible worlds."""
 
 
 def judge(log: Log, first: World, always: Iterable[Operation] = ()) -> str | None:
-    """What no order explains, in words; None if one explains all.
+    """The first answer that no order explains, as text; None if an order explains all.
 
-    always: what may happen at any time without being asked for.
+    always: operations that may happen at any time without a request.
     """
     worlds = {first}
     now = 0
@@ -84,12 +84,12 @@ def judge(log: Log, first: World, always: Iterable[Operation] = ()) -> str | Non
         del pending[op.number]
         worlds = {w.without_state(op.number) for w in worlds if op.is_over(w, w.state(op.number))}
         if not worlds:
-            return f"nothing explains {op}; before it {_told(before)}"
+            return f"nothing explains {op}; before it {_text(before)}"
     return None
 
 
 def _closure(worlds: set[World], pending: dict[int, Operation], now: int) -> set[World]:
-    """These worlds and all that may come of them at once."""
+    """These worlds and all worlds that effects can make of them now."""
     found = set(worlds)
     left = list(worlds)
     while left:
@@ -106,6 +106,6 @@ def _closure(worlds: set[World], pending: dict[int, Operation], now: int) -> set
     return found
 
 
-def _told(worlds: set[World]) -> str:
+def _text(worlds: set[World]) -> str:
     texts = [f"[{world}]" for world in list(worlds)[:3]]
     return " or ".join(texts) + (f" or {len(worlds) - 3} more" if len(worlds) > 3 else "")

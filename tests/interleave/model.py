@@ -1,8 +1,8 @@
-"""What may be: worlds, and what an operation may do to one, all at once or one thing at a time.
+"""A model of a spool: worlds, and the effects of operations on them.
 
-A world says which queues there are and where each message stands, who hides it and until when.
-Where nobody can know what came first, there are several worlds. An operation has effects, each of
-which happens at one instant between question and answer.
+A world has queues and messages, each with its state. There are several possible worlds where the
+order of events is unknown. An operation has effects, each of which happens at one instant between
+request and answer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ DEAD = "dead"  # the queue that takes dead letters
 
 
 class Message(NamedTuple):
-    """A message that stands somewhere.
+    """A stored message. Operations are given by their numbers; 0: none.
 
-    id: "" as long as nobody has been told it. until: hidden before so many Unix milliseconds; 0 if
-    not. by: the number of the operation whose claim hid it last; 0: none. count: how often it was
-    claimed. put: the number of the operation that put it, moved: of that which moved it last.
-    claims: those of all that claimed it. named: the number of the operation whose claim one can
-    still name; 0: none. waits: its claim has ended, and until then it waits for its backoff.
+    id: "" while it is unknown. until: hidden until then, in Unix milliseconds; 0: not hidden. by:
+    its last claim. count: of claims. put: the operation that put it, moved: that moved it last.
+    claims: all claims of it. named: the claim that can still be named. waits: its claim has ended,
+    and it waits for its backoff.
     """
 
     body: bytes
@@ -45,28 +44,28 @@ class Message(NamedTuple):
         )
 
     def waiting(self, until: int) -> Message:
-        """Its claim has ended. Its time keeps the digits of that."""
+        """The message after the end of its claim; its time keeps the last digits of the claim."""
         until += (self.until - until) % 100
         return self._replace(until=until, by=0, named=0, waits=True)
 
     @property
     def key(self) -> tuple[int, bytes]:
-        """What tells it from all others."""
+        """The identity of the message."""
         return self.put, self.body
 
 
-State = Any  # what an operation has still to do; hashable
+State = Any  # the effects that an operation still has to have; hashable
 
 
 class Known(NamedTuple):
-    """What is known of a queue's settings. wait: of its `retry_backoff`."""
+    """Settings of a queue. wait: its `retry_backoff`."""
 
     max_depth: int | None
     wait: float | None
 
 
 class World(NamedTuple):
-    """What is, and what the operations that are under way have still to do."""
+    """A state of the spool, and the states of the operations that are under way."""
 
     queues: frozenset[str]
     messages: frozenset[Message]
@@ -96,7 +95,7 @@ class World(NamedTuple):
         return any(of == queue and known.wait for of, known in self.settings)
 
     def may_be_claimed(self, m: Message, now: int) -> bool:
-        """Whether it is free. One whose claim has just ended has to wait first."""
+        """Whether it is free. After the end of a claim it may have to wait for its backoff."""
         owes = m.until and m.count and not m.waits and self.has_waits(m.queue)
         return m.until <= now and not owes
 
@@ -104,7 +103,7 @@ class World(NamedTuple):
         return (m for m in self.messages if m.queue == queue)
 
     def named(self, queue: str, message_id: str) -> Iterator[Message]:
-        """Those of an id: one, but where a move has brought a second one at the same time."""
+        """The messages of an id: one, or two if a concurrent move has brought another."""
         return (m for m in self.messages if m.queue == queue and m.id == message_id)
 
     def changed(self, old: Message, **changes: Any) -> World:
@@ -117,16 +116,16 @@ class World(NamedTuple):
         return self._replace(messages=self.messages - set(old))
 
 
-Effect = Callable[[World, int], Iterable[World]]  # the worlds afterwards; none: it cannot happen
+Effect = Callable[[World, int], Iterable[World]]  # the worlds after it; none: impossible
 
 
 @dataclass(eq=False)
 class Operation:
-    """What somebody asked for and what may come of it.
+    """An operation and its effects.
 
-    must: effects each of which has happened when the answer came. once: those that may have. often:
-    those that may have, any number of times. at_end: what has to be so when the answer came.
-    lingers: without an answer, so what may happen may happen at any later time, too.
+    must: effects that have happened before the answer. once: effects that may happen. often:
+    effects that may happen any number of times. at_end: a condition at the time of the answer.
+    lingers: it has no answer, so its effects may happen at any later time, too.
     """
 
     number: int
@@ -137,7 +136,7 @@ class Operation:
     often: list[Effect] = field(default_factory=list)
     at_end: Callable[[World], bool] = lambda world: True
     lingers: bool = False
-    clocks: list[int] = field(default_factory=list)  # Unix ms: what it may have taken for now
+    clocks: list[int] = field(default_factory=list)  # Unix ms: the times that it may have read
     error: str = ""
 
     def __str__(self) -> str:
@@ -160,11 +159,11 @@ class Operation:
 
 
 class Clearing(Operation):
-    """All that a queue has at the beginning leaves it before the end; what comes meanwhile may.
+    """Removes all messages that a queue has at its start, and maybe some that come meanwhile.
 
-    With ``drops`` the queue itself ends at one instant, and all that it has then leaves, too. If it
-    fails there was no queue at one instant, and what it had may have left; but nothing happens if
-    it was kept out by another that changes the queue.
+    With ``drops`` the queue itself is removed at one instant, with all its messages. If it fails,
+    the queue did not exist at one instant, and messages may have been removed; but nothing happens
+    if it failed because of a lock.
     """
 
     queue = ""
@@ -184,7 +183,7 @@ class Clearing(Operation):
             return
         owed, drops = state
         if gone := owed - self._there(world):
-            # It may come back by then: it has left, all the same.
+            # A message that has left counts as removed, even if it comes back.
             owed -= gone
             yield world, (owed, drops)
         is_over = self.drops and not drops and not self.error
@@ -213,10 +212,10 @@ def _without_queue(world: World, queue: str) -> World:
 
 
 class Publishing(Operation):
-    """A copy comes to each queue that is subscribed all the time."""
+    """Stores a copy in each queue that is subscribed during the whole operation."""
 
     topic = ""
-    told: frozenset[str] = frozenset()  # the queues that got one, by the answer
+    copied: frozenset[str] = frozenset()  # the queues in the answer
 
     def begin(self, world: World) -> State:
         return super().begin(world), frozenset() if self.error else self._subscribed(world)
@@ -228,17 +227,14 @@ class Publishing(Operation):
 
     def is_over(self, world: World, state: State) -> bool:
         left, owed = state
-        return super().is_over(world, left) and owed & self._subscribed(world) <= self.told
+        return super().is_over(world, left) and owed & self._subscribed(world) <= self.copied
 
     def _subscribed(self, world: World) -> frozenset[str]:
         return frozenset(queue for topic, queue in world.subscribed if topic == self.topic)
 
 
-# -- effects -------------------------------------------------------------------------------------
-
-
 def stores(op: Operation, queue: str, message_id: str, body: bytes, delay_ms: int = 0) -> Effect:
-    """A message comes to a queue that has none of its id, unless a move brings one meanwhile."""
+    """A message is stored in a queue that has none of its id, except one of a concurrent move."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         others = world.named(queue, message_id) if message_id else ()
@@ -252,22 +248,22 @@ def stores(op: Operation, queue: str, message_id: str, body: bytes, delay_ms: in
 
 
 def stands(queue: str, message_id: str) -> Effect:
-    """There is one of this id."""
+    """A message of this id exists."""
     return lambda world, now: [world] if any(world.named(queue, message_id)) else []
 
 
 def absent(queue: str, message_id: str) -> Effect:
-    """There is none."""
+    """No message of this id exists."""
     return lambda world, now: [] if any(world.named(queue, message_id)) else [world]
 
 
 def either(*effects: Effect) -> Effect:
-    """One of them happens."""
+    """One of the effects happens."""
     return lambda world, now: [after for effect in effects for after in effect(world, now)]
 
 
 def taken_back(op: Operation) -> Effect:
-    """One that this operation has put goes."""
+    """A message that this operation has put is removed."""
     return lambda world, now: [world.dropped(m) for m in world.messages if m.put == op.number]
 
 
@@ -286,7 +282,7 @@ def makes_queue(queue: str) -> Effect:
 
 
 def has_queue(queue: str) -> Effect:
-    """It is made if it is missing."""
+    """The queue exists, or is created."""
     return lambda world, now: [world._replace(queues=world.queues | {queue})]
 
 
@@ -297,7 +293,7 @@ def is_queue(queue: str) -> Effect:
 def takes(
     op: Operation, queue: str, message_id: str, body: bytes | None, count: int, until: int
 ) -> Effect:
-    """A message that is not hidden is claimed, for the ``count``th time; None: whatever it has."""
+    """A free message is claimed for the ``count``th time. body: None: any."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.within(queue):
@@ -309,7 +305,7 @@ def takes(
 
 
 def takes_for(op: Operation, queue: str, message_id: str, count: int, span_ms: int) -> Effect:
-    """Whatever has this id is claimed for so long."""
+    """The message of an id is claimed for some time."""
     return lambda world, now: [
         after
         for clock in op.clocks
@@ -318,7 +314,7 @@ def takes_for(op: Operation, queue: str, message_id: str, count: int, span_ms: i
 
 
 def takes_any(op: Operation, queue: str, span_ms: int) -> Effect:
-    """A message that is not hidden is claimed for so long; nobody is told which."""
+    """Any free message is claimed for some time."""
     return lambda world, now: [
         world.replaced(m, m.claimed(op.number, clock + span_ms))
         for m in world.within(queue)
@@ -328,7 +324,7 @@ def takes_any(op: Operation, queue: str, span_ms: int) -> Effect:
 
 
 def gives_back_any(op: Operation) -> Effect:
-    """What this operation has claimed is free, as if it had not been."""
+    """The claim of this operation is undone."""
     return lambda world, now: [
         world.changed(m, until=0, by=0, count=m.count - 1)
         for m in world.messages
@@ -337,7 +333,7 @@ def gives_back_any(op: Operation) -> Effect:
 
 
 def gives_back(op: Operation, claim: int, message_id: str) -> Effect:
-    """A claim ends as if it had not been."""
+    """A claim is undone."""
     return lambda world, now: [
         world.changed(m, until=0, by=0, count=m.count - 1, named=0)
         for m in world.messages
@@ -346,7 +342,7 @@ def gives_back(op: Operation, claim: int, message_id: str) -> Effect:
 
 
 def renews(op: Operation, queue: str, message_id: str, until: int) -> Effect:
-    """A message is hidden until then, whoever has claimed it; one that is free may be claimed."""
+    """A claimed message is hidden until then, in any claim; a free one may be claimed."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.named(queue, message_id):
@@ -359,7 +355,7 @@ def renews(op: Operation, queue: str, message_id: str, until: int) -> Effect:
 
 
 def extends(op: Operation, queue: str, message_id: str, span_ms: int) -> Effect:
-    """The same, but one that is hidden for longer stays so."""
+    """The same, but a message that is hidden for longer stays hidden."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         for until in (clock + span_ms for clock in op.clocks):
@@ -368,14 +364,14 @@ def extends(op: Operation, queue: str, message_id: str, span_ms: int) -> Effect:
             else:
                 yield from renews(op, queue, message_id, until)(world, now)
                 for m in world.named(queue, message_id):
-                    if m.until <= now:  # for another name than the claim before it had
+                    if m.until <= now:  # a new claim needs another name than the last
                         yield world.replaced(m, m.claimed(op.number, until + 1))
 
     return effect
 
 
 def keeps(op: Operation, claim: int, message: tuple[str, str], count: int, span_ms: int) -> Effect:
-    """A consumer holds on to a message that it has claimed, or claims it again."""
+    """A consumer renews its claim of a message, or claims it again."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         mine = [m for m in world.named(*message) if claim in m.claims]
@@ -390,7 +386,7 @@ def keeps(op: Operation, claim: int, message: tuple[str, str], count: int, span_
 
 
 def counts(op: Operation, claim: int, message: tuple[str, str], span_ms: int) -> Effect:
-    """A claim is one more delivery of its message."""
+    """A claim counts as one more delivery."""
     return lambda world, now: [
         world.changed(m, until=clock + span_ms, count=m.count + 1)
         for m in world.named(*message)
@@ -400,12 +396,12 @@ def counts(op: Operation, claim: int, message: tuple[str, str], span_ms: int) ->
 
 
 def buries_own(queue: str, claim: int) -> Effect:
-    """What this claim holds is buried."""
+    """The message in this claim is buried."""
     return lambda world, now: [_buried(world, m) for m in world.within(queue) if m.by == claim]
 
 
 def commits(queue: str, claim: int) -> Effect:
-    """What a consumer has claimed and holds is removed; what others hold by now may be, too."""
+    """The messages of a consumer's claim are removed; those that others hold by now may be."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         taken = [m for m in world.within(queue) if claim in m.claims]
@@ -419,9 +415,9 @@ def commits(queue: str, claim: int) -> Effect:
 def releases(
     op: Operation, queue: str, message_id: str, delay_ms: int = 0, wait_ms: int = 0
 ) -> Effect:
-    """A message is free, or waits for so long, whoever has claimed it.
+    """A message of any claim is free, or waits for its delay.
 
-    wait_ms: how long it waits without a delay, if its claim ends and its queue says so.
+    wait_ms: the backoff of its queue for a claim that ends without a delay.
     """
 
     def effect(world: World, now: int) -> Iterator[World]:
@@ -438,7 +434,7 @@ def releases(
 
 
 def backs_off(op: Operation, queue: str, wait_ms: int) -> Effect:
-    """A claim has ended by its time, and its message waits."""
+    """A claim has timed out, and its message waits for its backoff."""
     return lambda world, now: [
         world.replaced(m, m.waiting(clock + wait_ms))
         for m in world.within(queue)
@@ -448,14 +444,14 @@ def backs_off(op: Operation, queue: str, wait_ms: int) -> Effect:
 
 
 def if_held(queue: str, message_id: str, claim: int, effect: Effect) -> Effect:
-    """An effect on a message that is in this claim."""
+    """An effect on a message in this claim."""
     return lambda world, now: (
         effect(world, now) if any(m.named == claim for m in world.named(queue, message_id)) else []
     )
 
 
 def goes_on(queue: str, message_id: str, claim: int, count: int, until: int) -> Effect:
-    """A claim holds until then, though it may be over, if it is the last one of a message."""
+    """The last claim of a message holds until then, even if it had ended."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.named(queue, message_id):
@@ -481,7 +477,7 @@ def frees_any(queue: str) -> Effect:
 
 
 def delivers_early(op: Operation) -> Effect:
-    """A message that is put while someone delivers one of its id may lose its delay."""
+    """A message that is put during a delivery of one with its id may lose its delay."""
     return lambda world, now: [
         world.changed(m, until=0) for m in world.messages if m.put > op.number and m.by == 0
     ]
@@ -497,21 +493,21 @@ def _buried(world: World, m: Message) -> World:
 
 
 def buries_used_up(queue: str, most: int) -> Effect:
-    """One whose deliveries are used up goes to the dead letters when its timer has ended."""
+    """A message without deliveries left is buried when its claim has ended."""
     return lambda world, now: [
         _buried(world, m) for m in world.within(queue) if m.count >= most and m.until <= now
     ]
 
 
 def goes(queue: str, message_id: str) -> Effect:
-    """A message is removed, wherever it stands."""
+    """A message is removed in any state."""
     return lambda world, now: [world.dropped(m) for m in world.named(queue, message_id)]
 
 
 def moves_any(op: Operation, source: str, target: str, hidden: bool) -> Effect:
-    """A message goes to another queue; what was hidden may be free.
+    """A message goes to another queue, where a hidden one may be free.
 
-    One whose id stands in the target stays, unless that is being put at the same time.
+    It stays if the target has its id, except from a concurrent put.
     """
 
     def effect(world: World, now: int) -> Iterator[World]:
@@ -529,7 +525,7 @@ def moves_any(op: Operation, source: str, target: str, hidden: bool) -> Effect:
 
 
 def renames(queue: str, message_id: str, new_id: str) -> Effect:
-    """A message that is ready gets another id."""
+    """A ready message gets another id."""
     return lambda world, now: [
         world.changed(m, id=new_id)
         for m in world.named(queue, message_id)
@@ -538,7 +534,7 @@ def renames(queue: str, message_id: str, new_id: str) -> Effect:
 
 
 def redrives(op: Operation, queue: str) -> Effect:
-    """A dead letter that is ready goes back, and its deliveries count from 0 again."""
+    """A ready dead letter goes back, with 0 deliveries."""
 
     def effect(world: World, now: int) -> Iterator[World]:
         for m in world.within(DEAD) if queue in world.queues else ():
@@ -550,7 +546,7 @@ def redrives(op: Operation, queue: str) -> Effect:
 
 
 def pulls_any(write: str, read: str) -> Effect:
-    """A message of a dedup queue is shown, under an id that is new."""
+    """A message of a dedup queue goes to the read side with a new id."""
     return lambda world, now: [
         world.changed(m, queue=read, id="") for m in world.within(write) if read in world.queues
     ]
@@ -583,11 +579,8 @@ def ends_topic(topic: str) -> Effect:
     ]
 
 
-# -- what is seen --------------------------------------------------------------------------------
-
-
 class Seen(NamedTuple):
-    """A message as it stands in the tree. until: 0 where it is ready."""
+    """A message in the tree. until: 0 if it is ready."""
 
     queue: str
     id: str
@@ -602,7 +595,7 @@ def looks(
     settings: frozenset[tuple[str, Known]],
     subscribed: frozenset[tuple[str, str]],
 ) -> Effect:
-    """All is as a look at the tree has found it."""
+    """The world is as it was found in the tree."""
     seen = Counter(m._replace(id="") for m in messages)
     ids = {(m.queue, m.body, m.id) for m in messages}
 

@@ -1,4 +1,4 @@
-"""Which verbs are stopped, and for whom: all pairs, and three verbs where all three act on x."""
+"""Plans: all pairs of verbs and scenarios, and combinations of three that act on x."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.interleave.explore import Plan
 from tests.interleave.verbs import SCENARIOS, VERBS
 
-# Two scenarios of which the first changes what the verb has seen, and the second what it sees next.
+# Two scenarios: the first changes what the verb has read, the second what it reads next.
 _IN_TURN = (
     ("release", "claim"),
     ("lapse", "claim"),
@@ -27,7 +27,7 @@ _IN_TURN = (
     ("remove, put, deliver", "reap"),
     ("remove, put, deliver, claim", "reap"),
 )
-# Single verbs, which are stopped in their own middle.
+# Scenarios of one verb, which are stopped as well.
 _SINGLE = (
     "claim",
     "put",
@@ -41,7 +41,7 @@ _SINGLE = (
     "claim and give back",
 )
 _THIRD = ("remove", "put and deliver", "claim", "lapse, claim")
-# Those that look at a message, or at who has it, and act on what they have seen.
+# Verbs that read a message or its claim and then act on it.
 _LOOKING = (
     "put own",
     "claim known",
@@ -66,9 +66,9 @@ _LOOKING = (
     "bury if",
     "remove if",
 )
-# What finds most in little time: the part that is run with the tests.
+# The part that runs with the tests: it finds most in little time.
 _ANOTHER, _ANEW = "remove, put, deliver, claim", "delete and create queue, put"
-# Each verb has one of these, and one that looks has the first of them and two of the others.
+# Each verb has one of _QUICK; one in _LOOKING has _ANOTHER and two of _QUICK_LOOKING.
 _QUICK = (_ANOTHER, _ANEW, "start mover")
 _QUICK_LOOKING = (
     _ANEW,
@@ -104,32 +104,32 @@ _SHARING = tuple(name for name, verb in VERBS.items() if verb.others == "queue")
 
 
 def pairs() -> Iterator[Plan]:
-    """Each verb, and each scenario of others."""
+    """Each verb with each scenario."""
     for name, verb in VERBS.items():
         yield from (Plan(name, scenario) for scenario in SCENARIOS[verb.others])
 
 
 def in_turn() -> Iterator[Plan]:
-    """Each verb, stopped twice."""
+    """Each verb, stopped twice for two scenarios."""
     for name in _SHARING:
         yield from (Plan(name, first, second) for first, second in _IN_TURN)
 
 
 def crossed() -> Iterator[Plan]:
-    """Each verb, and another that is in its own middle when the first one ends."""
+    """Each verb, and another that is stopped when the first one ends."""
     for name in _SHARING:
         yield from (Plan(name, scenario, crosses=True) for scenario in _SINGLE)
 
 
 def nested() -> Iterator[Plan]:
-    """Two verbs in their middle, and a third one."""
+    """Two stopped verbs, and a third one."""
     for name in _LOOKING:
         for scenario in ("claim", "put", "remove", "release", "deliver"):
             yield from (Plan(name, scenario, third=third) for third in _THIRD)
 
 
 def quick(name: str) -> Iterator[Plan]:
-    """What is explored of a verb with the tests."""
+    """The plans of a verb that run with the tests."""
     scenarios = dict.fromkeys((*_quick(name), *_QUICK_MORE.get(name, ())))
     yield from (Plan(name, scenario) for scenario in scenarios)
     yield from (Plan(name, first, second) for first, second in _QUICK_IN_TURN.get(name, ()))

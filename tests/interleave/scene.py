@@ -1,4 +1,4 @@
-"""A tree for one run, with its clock and who works on it; and the look at what is left."""
+"""A spool for one run, with its clock and clients, and its inspection at the end."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.interleave.judge import Log
 from tests.interleave.model import Operation, Seen, World
 from tests.spool.helpers import Clock
 
-# What a mover leaves alone for a moment is ripe then.
+# After this time a mover delivers files with foreign names.
 _RIPE_S = 1.5
-# All claims and delays have ended then, and whatever writers have left has been looked after.
+# After this time all claims and delays have ended, and leftovers of writers are removed.
 _AGES_S = 200.0
 _MOST_OF_ONE_ID = 3
-# Longer than anything takes that is done between two moments at which time passes.
+# Longer than any action that is not a wait.
 _POLL_S = 1.0
 FIRST = World(frozenset({Q, OTHER}), frozenset())
 
 
 class Scene:
-    """A spool with two queues, a mover that is running, and clients.
+    """A spool with two queues, a running mover, and clients.
 
-    delivers: whether the first client is a mover, too.
+    delivers: whether the first client is a mover.
     """
 
     def __init__(self, gate: Gate, root: Path, delivers: bool = False) -> None:
@@ -55,10 +55,10 @@ class Scene:
             os.mkdir(root / "queues" / queue)
         self.mover.spool.deliver()
         self.one.spool.deliver()
-        self._tell_time()
+        self._log_time()
 
     def client(self, name: str, *, delivers: bool = False, **options: object) -> Client:
-        # To look at it is a call like others: time may pass before.
+        # Reading the clock is a call before which an actor can be stopped.
         gate_clock = self.gate.watched("clock", self.clock)
         spool = Spool(
             self.root,
@@ -68,23 +68,20 @@ class Scene:
             clock=gate_clock,
             **options,  # type: ignore[arg-type]
         )
-        # Whoever polls lists again after a time that grows with what the last listing took the
-        # machine: here with each thing that it is asked to do.
+        # The interval of polls depends on the duration of the last listing; here each operation
+        # lists again.
         spool.context.ready._polling = DutyCycle(math.inf, _POLL_S)
         self._open.append(Client(name, spool, self.log))
         return self._open[-1]
 
     @contextmanager
     def third_client(self) -> Iterator[None]:
-        """Others are a third one meanwhile: the second has been stopped in its middle.
-
-        And another mover delivers: the first one may have been stopped in its middle, too.
-        """
+        """Replace the second client and the mover, which may have been stopped."""
         second, mover = self.other, self.mover
         self.other = self.client("c", watch="poll", poll_interval=0.0)
         self.other.claims = second.claims
         self.mover = self.client("mover of c", delivers=True)
-        # It has run for long: one that begins now takes all writers for dead (`restart_mover`).
+        # As if it had run for long: a new mover takes all writers for dead (`restart_mover`).
         delivery = self.mover.spool._delivery
         assert delivery is not None
         delivery._from_new._has_started = True
@@ -98,31 +95,28 @@ class Scene:
             client.close()
         shutil.rmtree(self.root)
 
-    # -- what happens beside clients ---------------------------------------------------------------
-
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.gate.pass_time(seconds)
-        self._tell_time()
+        self._log_time()
 
-    def _tell_time(self) -> None:
+    def _log_time(self) -> None:
         self.log.time(int(self.clock() * 1000))
 
     def deliver(self) -> None:
-        """The mover does what is to be done."""
         self.mover.spool.deliver()
 
     def restart_mover(self) -> None:
-        """Another mover begins, which takes all writers for dead."""
+        """Start another mover, which takes all writers for dead."""
         self.client("new mover", delivers=True).deliver()
 
     def drop_events(self) -> None:
-        """The kernel drops file events of the first client, whose loop notices at once."""
+        """Drop file events of the first client, whose loop notices it at once."""
         ready, events = self.one.spool.context.ready, self.one.spool._events
-        # Its own thread may be within: then the loop waits for it.
+        # The loop would wait for the thread that holds the lock.
         if events is None or not ready._lock.acquire(blocking=False):
             return
-        # mq lists anew in another thread, which comes to it when the first client is done.
+        # mq lists again in another thread, after the first client is done.
         ready.on_lost = lambda: self._afterwards.append(ready.rescan)
         try:
             read = events.read
@@ -134,10 +128,8 @@ class Scene:
         finally:
             ready._lock.release()
 
-    # -- the end -----------------------------------------------------------------------------------
-
     def end(self) -> str | None:
-        """Let everything come to rest and look at it; what is wrong apart from all answers."""
+        """Finish everything and inspect the spool; a problem that no answer shows."""
         for step in self._afterwards:
             step()
         self.pass_time(_RIPE_S)
@@ -158,7 +150,7 @@ class Scene:
         return problem or self._check_empty()
 
     def _look(self) -> None:
-        op = Operation(len(self.log.entries) + 1, "a look at the tree")
+        op = Operation(len(self.log.entries) + 1, "inspect the tree")
         self.log.ask(op)
         queues = frozenset(os.listdir(self.root / "queues"))
         messages = self.seen(queues)
@@ -172,13 +164,13 @@ class Scene:
             for queue in os.listdir(self.root / "topics" / topic)
         )
         op.must = [model.looks(messages, queues, settings, subscribed)]
-        op.answer = f"{_told(messages, int(self.clock() * 1000))}; queues {sorted(queues)}"
+        op.answer = f"{_text(messages, int(self.clock() * 1000))}; queues {sorted(queues)}"
         op.answer += f"; settings {sorted(settings)}" if settings else ""
         op.answer += f"; subscribed {sorted(subscribed)}" if subscribed else ""
         self.log.answer(op)
 
     def seen(self, queues: frozenset[str]) -> list[Seen]:
-        """All messages of the tree."""
+        """All messages in the tree."""
         found = [
             self._one(queue, name, f"queues/{queue}/{name}", hidden=False)
             for queue in queues
@@ -200,12 +192,12 @@ class Scene:
         return Seen(queue, message_id, (self.root / path).read_bytes(), until, count or 0)
 
     def _check(self) -> str | None:
-        """What fsck finds. (It takes long, so it is asked about each kind of tree once.)"""
+        """The errors of fsck. It is slow, so it runs once for trees with the same names."""
         kind = _kind_of(self.root)
         if kind in _SOUND:
             return None
         found = check(self.mover.spool.tree, offline=True, clock=self.clock).findings
-        # Whether two of one id may be there is for the judge to say.
+        # The check of the log decides whether two messages may have one id.
         found = [f for f in found if f.kind is not FindingKind.DUPLICATE]
         errors = [f"{f.path} {f.reason}" for f in found if f.severity.value == "error"]
         if errors:
@@ -214,7 +206,7 @@ class Scene:
         return None
 
     def _check_index(self) -> str | None:
-        """What the first client knows of each queue: all that is ready, or that it has to list."""
+        """Check that the index of the first client has all ready messages, or is incomplete."""
         ready = self.one.spool.context.ready
         for queue in self.one.spool.queues():
             known = ready.first(queue, 1000)
@@ -236,11 +228,8 @@ class Scene:
         return None
 
     def _drain(self) -> None:
-        """Claim and remove all that is there, as the first client.
-
-        Of two of one id one waits until the other has gone.
-        """
-        self.gate.pass_time(0.1)  # what was left to others is not any more
+        """Claim and remove all messages. One of two with the same id waits for the other."""
+        self.gate.pass_time(0.1)  # end the priority of other claimers
         queues = self.one.spool.queues()
         for _ in range(_MOST_OF_ONE_ID):
             for queue in queues:
@@ -265,7 +254,7 @@ _UUID = re.compile(UUID7)
 
 
 def _kind_of(root: Path) -> str:
-    """All names of a tree."""
+    """All names in a tree."""
     found = []
     for folder, folders, files in os.walk(root):
         found += [f"{folder[len(str(root)) :]}/{name}" for name in (*folders, *files)]
@@ -273,7 +262,7 @@ def _kind_of(root: Path) -> str:
 
 
 def always(log: Log) -> list[Operation]:
-    """What may happen without being asked for."""
+    """Operations that may happen without a request."""
     op = Operation(0, "the mover ends claims")
     if may_bury(log):
         op.often.append(model.buries_used_up(Q, 1))
@@ -282,7 +271,7 @@ def always(log: Log) -> list[Operation]:
     return [op] if op.often else []
 
 
-def _told(messages: list[Seen], now: int) -> str:
+def _text(messages: list[Seen], now: int) -> str:
     texts = [
         f"{m.body.decode()} in {m.queue}:{m.id}"
         f"{f' until {(m.until - now) / 1000:+g} s' if m.until else ''} count {m.count}"

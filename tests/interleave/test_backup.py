@@ -1,6 +1,6 @@
-"""A backup that is stopped before any of its calls while messages move, come and go.
+"""A backup that is stopped before any of its calls while messages are put, moved and removed.
 
-What was there before it began, and was not removed, must be in the snapshot once, in a sound tree.
+A message that existed before the backup and was not removed must be in the snapshot once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LATER_S = 2000.0
 
 
 class Place:
-    """A spool with messages in all states; ``keeps`` must be in a copy, ``may`` can be."""
+    """A spool with messages in all states; ``keeps`` must be in a snapshot, ``may`` can be."""
 
     def __init__(self, root: Path, writers: str) -> None:
         self.root = root
@@ -63,14 +63,14 @@ class Place:
         self.keeps = Counter([*bodies, b"in order 1", b"first", b"other"])
         self.may: Counter[bytes] = Counter()
         self.logged = [b"0", b"1", b"2"]
-        self.removed = 0  # so many of them, at most, by retention
+        self.removed = 0  # at most this many by retention
 
     @property
     def by_id(self) -> Indexed:
         return self.spool.indexed(BY_ID)
 
     def gone(self, *bodies: bytes) -> None:
-        """These have been removed, or were put: they may be there."""
+        """Record messages that were removed or put meanwhile: they may be in the snapshot."""
         self.keeps -= Counter(bodies)
         self.may += Counter(bodies)
 
@@ -134,7 +134,7 @@ def put(p: Place) -> None:
 
 
 def put_own(p: Place) -> None:
-    """The same id, as long: only the bytes differ."""
+    """Replace a message by one with the same id and size."""
     p.gone(b"own", b"OWN")
     p.spool.queue(JOBS).remove("own")
     p.spool.reap()
@@ -142,7 +142,7 @@ def put_own(p: Place) -> None:
 
 
 def put_own_again(p: Place) -> None:
-    """Its first message has moved to another queue."""
+    """Put a message with the id of one that has moved to another queue."""
     p.spool.queue(JOBS).put(b"OWN", id="own")
     p.gone(b"OWN")
 
@@ -211,7 +211,7 @@ def consume_log(p: Place) -> None:
 
 
 def publish_more(p: Place) -> None:
-    """Two segments."""
+    """Publish two segments."""
     for number in range(3):
         bodies = [(b"%d" % number).ljust(1500)] * 3
         p.spool.log(LOG).publish_many(bodies)
@@ -262,7 +262,7 @@ def names(story: Sequence[Step]) -> str:
 
 
 def found_in(snapshot: Snapshot, root: Path) -> tuple[Counter[bytes], dict[int, bytes]]:
-    """The messages of a snapshot, and those of its log, once it is restored; it must be sound."""
+    """The messages of a restored snapshot, and those of its log."""
     restored = restore(snapshot.path, root)
     assert restored.report.findings == []
     clock = Clock()
@@ -287,7 +287,7 @@ BODIES_OF_IDS = {b"first", b"second", b"third", b"other"}
 
 @pytest.mark.parametrize("gap", [2, 25])
 @pytest.mark.parametrize("story", STORIES, ids=names)
-def test_nothing_slips_through(scratch: Path, story: Sequence[Step], gap: int) -> None:
+def test_a_snapshot_has_every_message_once(scratch: Path, story: Sequence[Step], gap: int) -> None:
     gate, numbers = Gate(), count(1)
     with gate.open():
         for stop in count(gap % 8, 8):
@@ -317,11 +317,11 @@ def test_nothing_slips_through(scratch: Path, story: Sequence[Step], gap: int) -
                 if one.error is not None:
                     raise AssertionError(f"stopped before {stop}") from one.error
                 found, log = found_in(taken[0], scratch / f"{next(numbers)}")
-                told = f"stopped before {stop}: {found}"
-                assert not place.keeps - found, told
-                assert not found - (may_be_gone | place.may | place.keeps), told
-                assert log == {at: place.logged[at] for at in log}, told
-                assert place.removed or all(at in log for at in range(3)), told
-                assert taken[0].left_out == {}, told
+                context = f"stopped before {stop}: {found}"
+                assert not place.keeps - found, context
+                assert not found - (may_be_gone | place.may | place.keeps), context
+                assert log == {at: place.logged[at] for at in log}, context
+                assert place.removed or all(at in log for at in range(3)), context
+                assert taken[0].left_out == {}, context
             shutil.rmtree(where)
     assert stop > 150

@@ -1,6 +1,6 @@
-"""Verbs by given id that are stopped before each of their calls, while others act on the same id.
+"""Verbs by id that are stopped before each of their calls while others act on the same id.
 
-Each outcome must be one that some order of the verbs gives: what each was told, and what is left.
+Each outcome (all results and the final state) must be that of some order of the verbs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pytest
 
 from fsmq.spool import NewMessage, Spool, Unavailable
 from fsmq.spool.fsck import Severity, check
-from tests.interleave.gate import Actor, Gate
+from tests.interleave.gate import Gate
+from tests.interleave.orders import BUSY, Outcome, act_stopped, in_order
 from tests.spool.helpers import Clock, back_to_new
 
 HOLD_S = 60.0
@@ -25,18 +26,18 @@ ID = "x"
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is stopped does not go on while others wait."""
+    """A stopped process does not continue while others wait."""
     monkeypatch.setattr("fsmq.spool.durability.ids.PATIENCE_S", 0.0)
     monkeypatch.setattr("fsmq.spool.durability.ids._LATCH_PATIENCE_S", 0.0)
 
 
 class Place:
-    """A spool of two processes and a mover, with one queue that has an index."""
+    """A spool of two processes and a mover, with two queues that have an index."""
 
     def __init__(self, root: Path, gate: Gate | None = None) -> None:
         self.root = root
         self.clock = Clock()
-        # Whatever was left by a crash would be looked after; here nobody has died.
+        # Reading the clock is a call before which an actor can be stopped.
         seen = gate.watched("clock", self.clock) if gate is not None else self.clock
         self.one, self.other, self.mover = (
             Spool(root, sync="none", clock=seen, delivers=delivers, watch="poll")
@@ -50,8 +51,14 @@ class Place:
             spool.close()
         shutil.rmtree(self.root)
 
+    def act(self, verb: str, spool: Spool) -> object:
+        try:
+            return VERBS[verb](self, spool)
+        except (Unavailable, BlockingIOError):
+            return BUSY
+
     def left(self) -> object:
-        """What stands under the id, and what comes out in the end."""
+        """The messages of the id, and those that are delivered in the end."""
         states = []
         for queue in ("jobs", "more"):
             found = self.other.indexed(queue).find(ID)
@@ -72,17 +79,6 @@ class Place:
         ]
         assert not errors, errors
         return states, sorted(bodies)
-
-
-BUSY = "another process acts on it"
-
-
-def act(verb: str, p: Place, s: Spool) -> object:
-    """What a verb tells; BUSY if the other process was stopped while it held the message."""
-    try:
-        return VERBS[verb](p, s)
-    except (Unavailable, BlockingIOError):
-        return BUSY
 
 
 def _label(body: bytes) -> str:
@@ -114,7 +110,7 @@ VERBS: dict[str, Act] = {
 
 
 def start(p: Place) -> None:
-    """A program starts, which takes what is unfinished for a dead one's, and ends."""
+    """Start a program, which takes unfinished work for that of a dead one, and end it."""
     with Spool(p.root, sync="none", clock=p.clock, watch="poll") as another:
         another.deliver()
 
@@ -216,45 +212,26 @@ def a_place(root: Path, first: str, gate: Gate | None = None) -> Iterator[Place]
         place.close()
 
 
-def in_order(root: Path, verb: str, first: str, others: Sequence[str], at: int) -> object:
-    """What comes of the verb after so many of the others."""
-    with a_place(root, first) as p:
-        before = [VERBS[other](p, p.other) for other in others[:at]]
-        told = VERBS[verb](p, p.one)
-        after = [VERBS[other](p, p.other) for other in others[at:]]
-        return told, before + after, p.left()
-
-
 @pytest.mark.parametrize(("verb", "first", "others"), PLANS)
 def test_every_outcome_is_that_of_some_order(
     scratch: Path, verb: str, first: str, others: Sequence[str]
 ) -> None:
     numbers = count(1)
-    allowed = [
-        in_order(scratch / str(next(numbers)), verb, first, others, at)
-        for at in range(len(others) + 1)
-    ]
+    allowed: list[Outcome] = []
+    for at in range(len(others) + 1):
+        with a_place(scratch / str(next(numbers)), first) as p:
+            allowed.append(in_order(p, verb, others, at))
+    assert BUSY not in [result for told, rest, _ in allowed for result in (told, *rest)]
     if verb == "pop" and others == ["upsert"]:
-        # Who claims in the instant between the old message and the new one finds neither.
+        # A claim at the instant between the old message and the new one finds neither.
         allowed.append(([], *allowed[0][1:]))
     gate = Gate()
     with gate.open():
         for stop in count():
             with a_place(scratch / str(next(numbers)), first, gate) as p:
-                told: list[object] = []
-                others_told: list[object] = []
-                one = Actor(gate, lambda: told.append(act(verb, p, p.one)))  # noqa: B023
-                is_over = one.run(stop)
-                if not is_over:
-                    story = Actor(
-                        gate,
-                        lambda: others_told.extend([act(o, p, p.other) for o in others]),  # noqa: B023
-                    )
-                    story.run(None)
-                    one.run(None)
-                    assert (one.error, story.error) == (None, None)
-                    left = p.left()
-                    if BUSY not in (told[0], *others_told):
-                        assert (told[0], others_told, left) in allowed, f"stopped before {stop}"
-            if is_over:
-                return
+                results = act_stopped(gate, p, verb, others, stop)
+                if results is None:
+                    return
+                left = p.left()
+                if BUSY not in (results[0], *results[1]):
+                    assert (*results, left) in allowed, f"stopped before {stop}"

@@ -1,4 +1,4 @@
-"""A consumer is stopped before any call with which it claims a message again; another claims it."""
+"""A consumer is stopped before any call of a new claim while another claims the message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def renew_again(spool: Spool, claims: list[Claimed]) -> None:
     renew(spool, "jobs", claims, until["jobs"], renewals, counts=False, unnoted=None)
 
 
-def test_it_never_ends_the_claim_of_another(scratch: Path) -> None:
+def test_a_renewal_never_ends_the_claim_of_another(scratch: Path) -> None:
     gate = Gate()
     seen = set()
     with gate.open():
@@ -52,7 +52,7 @@ def test_it_never_ends_the_claim_of_another(scratch: Path) -> None:
                 )
                 if actor.run(stop):
                     break
-                # It is stopped for as long as its new claim would hold.
+                # It is stopped until its new claim would end.
                 let_pass(gate, clock, other)
                 theirs: list[Message] = list(jobs.claim(visibility=LONG_S))
                 seen.add(bool(theirs))

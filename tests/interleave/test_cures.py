@@ -1,4 +1,4 @@
-"""The proof can fail: what keeps a promise is taken out, and the explorer sees that."""
+"""The tests can fail: without a mechanism that keeps a promise, the explorer finds it broken."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Patch = pytest.MonkeyPatch
 
 
 def act_on_names(patch: Patch) -> None:
-    """Whatever stands under the name of what was looked at is taken for it."""
+    """Act on whatever file has the name of the message that was read."""
 
     def move(
         latched: Latched,
@@ -58,19 +58,19 @@ def act_on_names(patch: Patch) -> None:
 
 
 def give_back_any_claim(patch: Patch) -> None:
-    """A claim that reached no one is given back though it is someone else's by now."""
+    """Release an undelivered claim though another holds the message by now."""
     give_back = release.release_uncounted
 
-    def give_back_what_stands(context: Context, queue: str, own: str, mtime_ns: int) -> None:
+    def give_back_any(context: Context, queue: str, own: str, mtime_ns: int) -> None:
         found = context.tree.stat(context.tree.path(State.DELAY, queue, own))
         give_back(context, queue, own, found.st_mtime_ns if found is not None else mtime_ns)
 
     for module in (release, receive):
-        patch.setattr(module, "release_uncounted", give_back_what_stands)
+        patch.setattr(module, "release_uncounted", give_back_any)
 
 
 def look_once_at_what_is_hidden(patch: Patch) -> None:
-    """A purge does not see what is claimed when it has listed what is hidden."""
+    """A purge misses messages that are claimed after it has listed hidden ones."""
 
     def came(hidden: purge._Hidden) -> set[str]:
         hidden.is_complete = True
@@ -80,19 +80,19 @@ def look_once_at_what_is_hidden(patch: Patch) -> None:
 
 
 def know_claims_by_ids(patch: Patch) -> None:
-    """A consumer takes any message of an id for the one that it has claimed."""
+    """A consumer takes any message with an id for the one that it has claimed."""
     patch.setattr(Claimed, "is_file", lambda *of: True)
 
 
 def take_any_claim_for_ones_own(patch: Patch) -> None:
-    """A consumer does not look whether what it is about to bury or to count is its own claim."""
+    """A consumer buries or counts a message without a check that it holds it."""
     patch.setattr(Claimed, "is_held", lambda *of: True)
 
 
 def stamp_what_was_written(patch: Patch) -> None:
-    """A put sets its delay through the descriptor, whatever has become of the file.
+    """A put sets its delay through the descriptor, wherever the file is by now.
 
-    Where there are no locks of bytes, which keep a mover off.
+    Without locks of bytes, which exclude movers.
     """
     patch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
 
@@ -113,7 +113,7 @@ def stamp_what_was_written(patch: Patch) -> None:
 
 
 def believe_a_cleared_listing(patch: Patch) -> None:
-    """A census takes in what it has listed, though events were dropped meanwhile."""
+    """A census uses its listing though events were dropped meanwhile."""
 
     def install(folder: _Folder, names: list[str]) -> None:
         for name in names:
@@ -127,7 +127,7 @@ def believe_a_cleared_listing(patch: Patch) -> None:
 
 
 def move_to_any_queue(patch: Patch) -> None:
-    """A move neither keeps its target from going, nor looks whether it is still there."""
+    """A move neither locks its target nor checks that it still exists."""
 
     def move_one(context: Context, how: Transition, source: str, own: str, target: str) -> bool:
         return context.tree.move(how, source, own, target)
@@ -155,18 +155,18 @@ CURES: Sequence[tuple[Callable[[Patch], None], Plan]] = (
 @pytest.mark.parametrize(
     ("take_out", "plan"), CURES, ids=[f"{cure.__name__}-{plan.verb}" for cure, plan in CURES]
 )
-def test_without_what_keeps_the_promise_it_is_broken(
+def test_without_its_mechanism_a_promise_is_broken(
     scratch: Path, monkeypatch: Patch, take_out: Callable[[Patch], None], plan: Plan
 ) -> None:
     take_out(monkeypatch)
     with Explorer(scratch).running() as explorer:
         done = explorer.explore(plan)
     assert done.findings
-    assert len(done.findings) < done.schedules, "at some calls it makes no difference"
+    assert len(done.findings) < done.schedules, "at some calls the mechanism makes no difference"
 
 
-def test_a_slow_machine_finds_the_same(scratch: Path, monkeypatch: Patch) -> None:
-    """Whoever polls lists again after a time that grows with what the last listing took."""
+def test_a_slow_machine_has_the_same_findings(scratch: Path, monkeypatch: Patch) -> None:
+    """The interval of polls depends on the duration of the last listing."""
     look_once_at_what_is_hidden(monkeypatch)
     names, sleep = Tree.ready_names, time.sleep
 
@@ -184,7 +184,7 @@ def test_a_slow_machine_finds_the_same(scratch: Path, monkeypatch: Patch) -> Non
 
 
 def test_nothing_is_explored_without_events(scratch: Path, monkeypatch: Patch) -> None:
-    """A purge would do without, and another matter would be told."""
+    """A purge would work without events, and give other results."""
 
     def refuse(*arguments: object, **named: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -1,7 +1,6 @@
-"""Verbs on a fifo queue, with what another process does between any two calls of each.
+"""Verbs on a fifo queue while another process acts between any two of their calls.
 
-The other one does all it can before the verb goes on, or finds that it has to wait; what is not to
-be waited for in a test is given up at once.
+The other process finishes before the verb continues, or gives up at once if it would have to wait.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ def release(spool: Spool) -> None:
 
 
 def recover(spool: Spool) -> None:
-    """As a mover does that starts now."""
+    """Recover as a starting mover does."""
     send_lines.Recovery(spool.tree, spool.context.stamps, QUEUE, spool.context.clock()).try_it()
 
 
 def start(spool: Spool) -> None:
-    """A program starts that delivers."""
+    """Start a program that delivers, and end it."""
     with Spool(spool.tree.root, sync="none") as another:
         another.deliver()
 
@@ -66,7 +65,7 @@ OTHERS: dict[str, Act] = {
 
 @contextmanager
 def between(at: int, act: Callable[[], object]) -> Iterator[list[str]]:
-    """Let something be done before the mutating call of a number; the calls that were made."""
+    """Act before the mutating call of a number; the calls until now."""
     calls: list[str] = []
     names = {name: getattr(os, name) for name in MUTATING}
     rename2 = Tree._rename2
@@ -107,7 +106,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_another_does_between_two_calls_breaks_nothing(
+def test_another_process_between_two_calls_breaks_no_promise(
     tmp_path: Path, verb: str, other: str
 ) -> None:
     for at in range(1000):
@@ -117,40 +116,40 @@ def test_what_another_does_between_two_calls_breaks_nothing(
             known = one.queue(QUEUE).put_many(
                 [NewMessage(b"a%d" % n, group="a", dedup_id=str(n)) for n in (1, 2)]
             )
-            for spool in (one, two):  # both know the queue, and have put
+            for spool in (one, two):  # both have used the queue
                 assert spool.queue(QUEUE).put("a1", group="a", dedup_id="1") == known[0]
                 release(spool)
-            told = None
+            put_id = None
             with between(at, lambda two=two: OTHERS[other](two)) as calls, suppress(FsmqError):
-                told = VERBS[verb](one)
-            inspect(one, two, told, is_purged=other == "purge")
+                put_id = VERBS[verb](one)
+            inspect(one, two, put_id, is_purged=other == "purge")
         if len(calls) <= at:
             return
     raise AssertionError("the verb did not end")
 
 
-def test_a_deletion_takes_the_deduplication_ids_with_it(tmp_path: Path) -> None:
-    """Whatever another puts meanwhile: what is put into the next queue of the name is stored."""
+def test_a_deletion_removes_deduplication_ids(tmp_path: Path) -> None:
+    """A message is stored in the next queue of the name, whatever another has put meanwhile."""
     for at in range(1000):
         root = tmp_path / str(at)
         with Spool(root, sync="none") as one, Spool(root, sync="none") as two:
             one.create_queue(QUEUE, fifo=True)
-            for spool in (one, two):  # both know the queue, and have put
+            for spool in (one, two):  # both have used the queue
                 spool.queue(QUEUE).put("a1", group="a", dedup_id=str(id(spool)))
             with between(at, lambda two=two: put_and_acknowledge(two)) as calls:
                 one.queue(QUEUE).delete()
             if one.create_queue(QUEUE, fifo=True):
-                told = put(two)
-                assert [m.id for m in one.queue(QUEUE).peek(9)] == [told]
+                put_id = put(two)
+                assert [m.id for m in one.queue(QUEUE).peek(9)] == [put_id]
         if len(calls) <= at:
             return
     raise AssertionError("the deletion did not end")
 
 
-def test_a_message_that_moves_while_it_is_looked_for_is_no_lost_one(
+def test_a_search_finds_a_message_that_moves_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a power cut that took the line of the sends: is the first put still known?"""
+    """The first put is still known after a power cut that lost the line of sends."""
     look, looks = Tree.look, 0
     for at in range(100):
         root = tmp_path / str(at)
@@ -172,7 +171,7 @@ def test_a_message_that_moves_while_it_is_looked_for_is_no_lost_one(
                         with suppress(FsmqError):
                             two.queue(QUEUE).release(known)  # noqa: B023
                     elif looks == at + 2:
-                        with suppress(FsmqError):  # a put that recovers lets nobody claim
+                        with suppress(FsmqError):  # a recovering put blocks claims
                             two.queue(QUEUE).claim()
                 return look(tree, path)
 
@@ -191,8 +190,8 @@ def put_and_acknowledge(spool: Spool) -> None:
     acknowledge(spool)
 
 
-def inspect(one: Spool, two: Spool, told: object, is_purged: bool) -> None:
-    """Each in turn is claimed by one, in order; and each is known."""
+def inspect(one: Spool, two: Spool, put_id: object, is_purged: bool) -> None:
+    """Messages are claimed one at a time, in order, and their ids are known."""
     hidden = [m.id for m in one.queue(QUEUE).peek(9, state="in_flight")]
     assert len(hidden) <= 1
     for message_id in hidden:
@@ -208,6 +207,6 @@ def inspect(one: Spool, two: Spool, told: object, is_purged: bool) -> None:
     places = [message.sequence or 0 for message in found]
     assert places == sorted(places)
     assert len({message.dedup_id for message in found}) == len(found)
-    if told is not None and not is_purged:
-        assert two.queue(QUEUE).put("a3", group="a", dedup_id="3") == told
+    if put_id is not None and not is_purged:
+        assert two.queue(QUEUE).put("a3", group="a", dedup_id="3") == put_id
         assert one.queue(QUEUE).counts().total == 0

@@ -1,6 +1,6 @@
-"""No promise is broken if a verb is stopped before any of its calls, and others act meanwhile.
+"""No promise is broken if a verb is stopped before any of its calls while others act.
 
-This is the part that fits a minute; ``python -m tests.interleave`` is all of it.
+This part takes a minute; ``python -m tests.soak.interleavings`` runs all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.interleave.explore import Explorer
 from tests.interleave.plans import quick
 from tests.interleave.verbs import VERBS
 
-# Those that neither look at a tree nor change it.
+# Calls that neither read nor change a tree.
 HARMLESS = {
     "fsencode",
     "fsdecode",
@@ -32,12 +32,12 @@ HARMLESS = {
     "uname",
     "major",
     "minor",
-    "eventfd",  # by which threads of one process wake each other
+    "eventfd",  # threads of one process wake each other with it
     "eventfd_write",
 }
-# Neither which programs live, nor journals, nor tables of rejected rows: no client here has any.
+# Modules of peers, journals and rejected rows, which no client here uses.
 ELSEWHERE = {"peers.py", "journal.py", "rejected.py"}
-# None of these acts on a message: they look, or they write outside the tree.
+# Packages that do not act on messages.
 NO_VERBS = {"fsck", "probe", "backup"}
 
 
@@ -52,8 +52,8 @@ def test_no_interleaving_breaks_a_promise(explorer: Explorer, verb: str) -> None
     for plan in quick(verb):
         done = explorer.explore(plan)
         for finding in done.findings[:1]:
-            told = "\n".join(explorer.tell(finding).told)
-            pytest.fail(f"{plan}, stopped before {finding.stops}:\n{told}\n=> {finding.what}")
+            trace = "\n".join(explorer.trace(finding).trace)
+            pytest.fail(f"{plan}, stopped before {finding.stops}:\n{trace}\n=> {finding.what}")
         assert done.schedules > 1
 
 

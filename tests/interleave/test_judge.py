@@ -1,4 +1,4 @@
-"""The judge of interleavings knows a false history from one that some order explains."""
+"""The check of interleavings distinguishes wrong histories from those that an order explains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = World(frozenset({QUEUE, OTHER}), frozenset())
 
 
 class History:
-    """What clients were told, written down by hand."""
+    """A log of clients, written by hand."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -61,7 +61,7 @@ class History:
         self.log.answer(op)
 
     def look(self, *seen: tuple[bytes, int, int]) -> None:
-        """What stands there: bodies, until when each is hidden, and counts."""
+        """Inspect the queue: bodies, times until which they are hidden, and counts."""
         op = self.begin("look")
         found = [Seen(QUEUE, "x", body, until, count) for body, until, count in seen]
         op.must = [model.looks(found, FIRST.queues, frozenset(), frozenset())]
@@ -76,26 +76,26 @@ def lose(h: History) -> None:
     h.look()
 
 
-def hand_out_twice(h: History) -> None:
+def deliver_twice(h: History) -> None:
     h.put(b"1")
     h.claim(b"1")
     h.claim(b"1", 2)
 
 
-def bring_back(h: History) -> None:
+def resurrect(h: History) -> None:
     h.put(b"1")
     h.remove()
     h.look((b"1", 0, 0))
 
 
-def remove_what_came_later(h: History) -> None:
+def remove_a_later_message(h: History) -> None:
     h.put(b"1")
     h.remove()
     h.put(b"2")
     h.look()
 
 
-def hand_out_another_body(h: History) -> None:
+def deliver_another_body(h: History) -> None:
     h.put(b"1")
     h.remove()
     h.put(b"2")
@@ -107,7 +107,7 @@ def store_an_id_twice(h: History) -> None:
     h.put(b"2")
 
 
-def count_a_claim_that_nobody_made(h: History) -> None:
+def count_a_missing_claim(h: History) -> None:
     h.put(b"1")
     h.look((b"1", 0, 1))
 
@@ -118,12 +118,12 @@ def end_a_claim_early(h: History) -> None:
     h.look((b"1", 0, 1))
 
 
-def hide_what_is_free(h: History) -> None:
+def hide_a_free_message(h: History) -> None:
     h.put(b"1")
     h.look((b"1", BEGINNING + 10_000, 0))
 
 
-def give_back_what_another_holds(h: History) -> None:
+def release_a_claim_of_another(h: History) -> None:
     h.put(b"1")
     mine = h.claim(b"1")
     h.log.time(BEGINNING + 10_000)
@@ -135,13 +135,13 @@ def give_back_what_another_holds(h: History) -> None:
     h.log.answer(back)
 
 
-def spare_a_message_from_a_purge(h: History) -> None:
+def keep_a_message_in_a_purge(h: History) -> None:
     h.put(b"1")
     h.log.answer(h.clear(drops=False))
     h.look((b"1", 0, 0))
 
 
-def spare_what_was_moved_back_before_the_purge(h: History) -> None:
+def keep_a_moved_message_in_a_purge(h: History) -> None:
     h.put(b"1")
     h.move(QUEUE, OTHER)
     h.move(OTHER, QUEUE)
@@ -149,7 +149,7 @@ def spare_what_was_moved_back_before_the_purge(h: History) -> None:
     h.look((b"1", 0, 0))
 
 
-def bring_a_message_into_the_next_queue(h: History) -> None:
+def keep_a_message_for_the_next_queue(h: History) -> None:
     h.put(b"1")
     h.log.answer(h.clear(drops=True))
     h.create_queue()
@@ -158,25 +158,25 @@ def bring_a_message_into_the_next_queue(h: History) -> None:
 
 FALSE = (
     lose,
-    hand_out_twice,
-    bring_back,
-    remove_what_came_later,
-    hand_out_another_body,
+    deliver_twice,
+    resurrect,
+    remove_a_later_message,
+    deliver_another_body,
     store_an_id_twice,
-    count_a_claim_that_nobody_made,
+    count_a_missing_claim,
     end_a_claim_early,
-    hide_what_is_free,
-    give_back_what_another_holds,
-    spare_a_message_from_a_purge,
-    spare_what_was_moved_back_before_the_purge,
-    bring_a_message_into_the_next_queue,
+    hide_a_free_message,
+    release_a_claim_of_another,
+    keep_a_message_in_a_purge,
+    keep_a_moved_message_in_a_purge,
+    keep_a_message_for_the_next_queue,
 )
 
 
-@pytest.mark.parametrize("tell", FALSE, ids=lambda tell: tell.__name__)
-def test_a_false_history_is_told(tell: Callable[[History], None]) -> None:
+@pytest.mark.parametrize("write", FALSE, ids=lambda write: write.__name__)
+def test_a_wrong_history_is_found(write: Callable[[History], None]) -> None:
     history = History()
-    tell(history)
+    write(history)
     assert str(history.judged()).startswith("nothing explains")
 
 
@@ -239,7 +239,7 @@ def put_into_the_next_queue_while_the_first_is_deleted(h: History) -> None:
     h.look()
 
 
-def answer_that_nobody_can_know(h: History) -> None:
+def store_without_an_answer(h: History) -> None:
     put = h.begin("put")
     put.once = [model.stores(put, QUEUE, "x", b"1")]
     put.lingers = True
@@ -255,12 +255,12 @@ TRUE = (
     put_during_a_purge_that_takes_it,
     purge_a_queue_whose_messages_are_away_for_a_while,
     put_into_the_next_queue_while_the_first_is_deleted,
-    answer_that_nobody_can_know,
+    store_without_an_answer,
 )
 
 
-@pytest.mark.parametrize("tell", TRUE, ids=lambda tell: tell.__name__)
-def test_what_some_order_explains_is_no_finding(tell: Callable[[History], None]) -> None:
+@pytest.mark.parametrize("write", TRUE, ids=lambda write: write.__name__)
+def test_a_history_that_an_order_explains_is_no_finding(write: Callable[[History], None]) -> None:
     history = History()
-    tell(history)
+    write(history)
     assert history.judged() is None

@@ -1,7 +1,7 @@
-"""What may come between any two system calls of a verb of a log: others' verbs on the same log.
+"""Verbs of a log that are stopped before each of their system calls while others use the log.
 
-A verb is stopped before its first call, its second …; then another process does something, or finds
-that it would have to wait; then the verb goes on. What anyone was answered must hold at the end.
+Another process acts, or gives up if it would have to wait; then the verb continues. All answers
+must hold at the end.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tests.replay.place import scratch
 from tests.spool.helpers import Clock
 
 BEGIN = 6
-# What a verb may be told because of the other: the log is locked, or gone, or the claim is void.
+# Errors that the other verb may cause: the log is locked or gone, or the claim is void.
 _REFUSALS = (InvalidValue, Unavailable, LogFull, NoSuchLog, NoSuchChannel, NotInFlight, ClaimVoid)
 
 
 @dataclass
-class Told:
-    """What all were answered."""
+class Answers:
+    """The answers of all processes."""
 
     published: dict[int, bytes] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -50,11 +50,11 @@ class Told:
 
 @dataclass
 class Process:
-    """One that works on the log. number: so that its messages are its own."""
+    """A process that uses the log. number: makes its messages unique."""
 
     spool: Spool
     number: int
-    told: Told
+    answers: Answers
     published: int = 0
 
     @property
@@ -69,7 +69,7 @@ class Process:
         bodies = [b"%d %d" % (self.number, self.published + n) for n in range(messages)]
         self.published += messages
         offsets = self.log.publish_many(bodies)
-        self.told.published.update(zip(offsets, bodies, strict=True))
+        self.answers.published.update(zip(offsets, bodies, strict=True))
 
     def publish_batch(self) -> None:
         self.publish(2)
@@ -82,20 +82,20 @@ class Process:
     def claim_and_done(self) -> None:
         messages = self.channel.claim(2)
         self.channel.ack(*messages)
-        self.told.done |= {message.offset for message in messages}
+        self.answers.done |= {message.offset for message in messages}
 
     def claim(self) -> None:
         self.channel.claim(2)
 
     def done(self) -> None:
         self.channel.ack(0)
-        self.told.done.add(0)
+        self.answers.done.add(0)
 
     def release(self) -> None:
         self.channel.release(1)
 
     def seek(self) -> None:
-        self.told.sought = True
+        self.answers.sought = True
         self.channel.seek(3)
 
     def settle(self) -> None:
@@ -103,18 +103,18 @@ class Process:
 
     def read(self) -> None:
         for message in self.log.read():
-            was = self.told.published.setdefault(message.offset, message.body)
+            was = self.answers.published.setdefault(message.offset, message.body)
             assert was == message.body, "an offset means two messages"
 
     def start(self) -> None:
-        """Another program starts, looks after all logs, and ends."""
+        """Start a program that maintains all logs, and end it."""
         with Spool(self.spool.tree.root, sync="fsync", workers=1) as another:
             another.deliver()
             another.tend_logs()
             list(another.log("users").read())
 
     def delete(self) -> None:
-        self.told.deleted = True
+        self.answers.deleted = True
         self.log.delete()
 
     def to_many_hosts(self) -> None:
@@ -150,16 +150,16 @@ OTHERS: tuple[Step, ...] = (
     Process.to_one_host,
     Process.start,
 )
-# What changes nothing that a verb of one of these modes looks at is left out.
+# The verbs that depend on the mode of writers.
 _OF_HOSTS = (Process.publish, Process.publish_batch, Process.roll, Process.settle)
 
 
 CASES = [*(("host", verb) for verb in VERBS), *(("hosts", verb) for verb in _OF_HOSTS)]
-_SOME = 3  # of the others, for each verb; the soak has all
+_SOME = 3  # others for each verb; the soak has all
 
 
 def explore(folder: Path, writers: str, verb: Step, others: Iterable[Step] = OTHERS) -> int:
-    """All schedules of a verb with each of the others; how many."""
+    """Run all schedules of a verb with each of the others; their number."""
     schedules = 0
     gate = Gate()
     with gate.open():
@@ -176,11 +176,11 @@ def explore(folder: Path, writers: str, verb: Step, others: Iterable[Step] = OTH
 
 
 def run(gate: Gate, root: Path, writers: str, verb: Step, other: Step, stop: int) -> bool:
-    """One schedule; whether the verb came to its end before the other one."""
-    clock, told = Clock(), Told()
+    """Run a schedule; whether the verb ended before the stop."""
+    clock, answers = Clock(), Answers()
     spools = [Spool(root, sync="fsync", workers=1, clock=clock, delivers=False) for _ in range(3)]
     try:
-        first, second, last = (Process(spool, n, told) for n, spool in enumerate(spools))
+        first, second, last = (Process(spool, n, answers) for n, spool in enumerate(spools))
         first.log.create(writers=writers, segment_bytes=4096)
         first.publish(3)
         first.publish(3)
@@ -194,7 +194,7 @@ def run(gate: Gate, root: Path, writers: str, verb: Step, other: Step, stop: int
             pass
         if actor.error is not None and not isinstance(actor.error, _REFUSALS):
             raise AssertionError(f"it raised {actor.error!r}") from actor.error
-        if not told.deleted:
+        if not answers.deleted:
             judge(last, clock)
     finally:
         for spool in spools:
@@ -212,22 +212,22 @@ def refused(step: Callable[[], None]) -> bool:
 
 
 def judge(last: Process, clock: Clock) -> None:
-    told = last.told
+    answers = last.answers
     last.publish()
     found = {message.offset: message.body for message in last.log.read()}
     assert sorted(found) == list(range(len(found))), "there are gaps"
-    for offset, body in told.published.items():
+    for offset, body in answers.published.items():
         assert found.get(offset) == body, f"{offset} is {found.get(offset)!r}, not {body!r}"
-    assert len(set(found.values())) == len(found), "a message is there twice"
+    assert len(set(found.values())) == len(found), "a message is stored twice"
     clock.advance(1000)
     got: list[int] = []
     while messages := last.channel.claim(100):
         got += [message.offset for message in messages]
         last.channel.ack(*messages)
-    assert len(set(got)) == len(got), "handed out twice"
-    if not told.sought:
-        assert not told.done & set(got), "what was done is handed out"
-        assert set(found) - set(got) <= told.done | {0}, "what was not done is not handed out"
+    assert len(set(got)) == len(got), "a message is delivered twice"
+    if not answers.sought:
+        assert not answers.done & set(got), "an acknowledged message is delivered"
+        assert set(found) - set(got) <= answers.done | {0}, "a message is not delivered"
     findings = check(last.spool.tree, offline=True, bodies=True).findings
     assert not [one for one in findings if one.kind.value != "leftover"], findings
 

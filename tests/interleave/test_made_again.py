@@ -1,4 +1,4 @@
-"""A queue is deleted and made anew while a put into it is under way: the new one has its rules."""
+"""A queue is deleted and created again during a put into it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fsmq.spool import InvalidValue, NewMessage, NoSuchQueue, Spool, Unavailable
 from fsmq.spool.durability import settings_lock
-from fsmq.spool.fsck import Severity, check
+from tests.harness.spool_errors import errors_in
 from tests.interleave.gate import Actor, Gate
 
 KINDS = ["fifo", "index"]
@@ -41,7 +41,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("again", KINDS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_put_that_is_stopped_before_any_of_its_calls(
+def test_a_stopped_put_follows_the_settings_of_the_new_queue(
     scratch: Path, kind: str, again: str
 ) -> None:
     gate = Gate()
@@ -55,11 +55,11 @@ def test_a_put_that_is_stopped_before_any_of_its_calls(
             with one, other:
                 one.create_queue("jobs", **{kind: True})
                 put(one, kind, b"old", "old")
-                told: list[str] = []
+                ids: list[str] = []
 
-                def stopped(one: Spool = one, told: list[str] = told) -> None:
+                def stopped(one: Spool = one, ids: list[str] = ids) -> None:
                     with suppress(NoSuchQueue, Unavailable, InvalidValue):
-                        told.append(put(one, kind, b"stopped", "x"))
+                        ids.append(put(one, kind, b"stopped", "x"))
 
                 actor = Actor(gate, stopped)
                 if actor.run(stop):
@@ -67,7 +67,7 @@ def test_a_put_that_is_stopped_before_any_of_its_calls(
                 try:
                     other.delete_queue("jobs")
                 except Unavailable:
-                    # It puts right now. Nothing was deleted; once it is done, all is.
+                    # The put holds the lock: the deletion succeeds after its end.
                     actor.run(None)
                     assert set(drain(root)) == {b"old", b"stopped"}
                     other.delete_queue("jobs")
@@ -75,8 +75,8 @@ def test_a_put_that_is_stopped_before_any_of_its_calls(
                 assert other.create_queue("jobs", **{again: True})
                 actor.run(None)
                 assert actor.error is None
-                # A retry of what was refused is stored, and so is a put of another.
-                is_retried = not told and again == kind
+                # A retry of a refused put is stored, and so is another put.
+                is_retried = not ids and again == kind
                 if is_retried:
                     put(other, again, b"stopped", "x")
                 put(other, again, b"last", "y")
@@ -86,12 +86,11 @@ def test_a_put_that_is_stopped_before_any_of_its_calls(
                 if kind == again == "fifo":
                     assert found in ([b"stopped", b"last"], [b"last"])
                 if b"stopped" not in found and again == kind:
-                    # It was put before the deletion, and went with the queue: its id is free.
+                    # It was put before the deletion and removed with the queue: its id is free.
                     assert not is_retried
                     put(other, again, b"stopped", "x")
                     assert drain(root) == [b"stopped"], f"stopped before {stop}"
-            errors = [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
-            assert errors == []
+            assert errors_in(root) == []
         else:
             raise AssertionError("the put did not end")
-        assert 0 < refused < stop - 2  # while it has the lock: not before, and not behind it
+        assert 0 < refused < stop - 2  # only while the put holds the lock

@@ -1,7 +1,7 @@
 """Queues, logs, channels, topics and schedules that two programs create, change and delete at once.
 
-One is stopped before each of its calls while the other does all of its own. Each outcome must be
-one that some order of the verbs gives: what each was told, and how all stands in the end.
+One program is stopped before each of its calls while the other acts. Each outcome (all results and
+the final settings) must be that of some order of the verbs.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from fsmq.spool import FsmqError, Spool, Unavailable
-from fsmq.spool.fsck import Severity, check
 from fsmq.spool.layout.topics.deliveries import Delivery
 from fsmq.spool.layout.topics.filters import Filter
 from fsmq.spool.verbs.queues import creation, subscribing
-from tests.interleave.gate import Actor, Gate
+from tests.harness.spool_errors import errors_in
+from tests.interleave.orders import BUSY, check_orders
 from tests.spool.helpers import Clock
 
-BUSY = "another process holds it"
 Act = Callable[[Spool], object]
 
 
 class Thing(NamedTuple):
-    """What has settings. made: the verb that makes it. around: what has to be there before."""
+    """A thing with settings. made: the verb that creates it. around: creates what it needs."""
 
     verbs: Mapping[str, Act]
     made: str
@@ -41,9 +40,6 @@ def not_default(settings: Any, defaults: Any) -> object:
     return sorted((n, v) for n, v in settings.as_dict().items() if v != defaults.as_dict()[n])
 
 
-# -- queues ----------------------------------------------------------------------------------------
-
-
 def configured(**changes: Any) -> Act:
     def configure(s: Spool) -> object:
         return not_default(s.queue("jobs").configure(**changes), creation.DEFAULTS)
@@ -52,7 +48,7 @@ def configured(**changes: Any) -> Act:
 
 
 def tagged(name: str) -> Act:
-    """A change of what a dialect keeps beside the settings."""
+    """A change of the data of a dialect beside the settings."""
 
     def tag(s: Spool) -> object:
         def change(_: object, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,7 +59,7 @@ def tagged(name: str) -> Act:
     return tag
 
 
-def queue_as_it_stands(s: Spool) -> object:
+def queue_state(s: Spool) -> object:
     has_index = os.path.isdir(s.tree.root / "ids" / "jobs")
     others = sorted(name for name in os.listdir(s.tree.root / "config") if name != "jobs.json")
     if not s.has_queue("jobs"):
@@ -86,17 +82,15 @@ QUEUE = Thing(
         "delete": lambda s: s.delete_queue("jobs"),
     },
     "create fifo",
-    queue_as_it_stands,
+    queue_state,
 )
-
-# -- logs and their channels -----------------------------------------------------------------------
 
 
 def log_configured(**changes: Any) -> Act:
     return lambda s: repr(s.log("events").configure(**changes))
 
 
-def log_as_it_stands(s: Spool) -> object:
+def log_state(s: Spool) -> object:
     return [(name, repr(s.log(name).settings())) for name in s.open_logs.names()]
 
 
@@ -109,7 +103,7 @@ LOG = Thing(
         "delete": lambda s: s.log("events").delete(),
     },
     "create",
-    log_as_it_stands,
+    log_state,
 )
 
 
@@ -117,7 +111,7 @@ def channel_configured(**changes: Any) -> Act:
     return lambda s: repr(s.log("events").channel("mail").configure(**changes))
 
 
-def channel_as_it_stands(s: Spool) -> object:
+def channel_state(s: Spool) -> object:
     if not s.open_logs.names():
         return "no log"
     try:
@@ -136,15 +130,13 @@ CHANNEL = Thing(
         "delete the log": lambda s: s.log("events").delete(),
     },
     "create",
-    channel_as_it_stands,
+    channel_state,
     lambda s: s.log("events").create(writers="host"),
 )
 
-# -- topics ----------------------------------------------------------------------------------------
-
 
 def described(name: str) -> Act:
-    """As CreateTopic or TagResource of a client of SNS."""
+    """Like CreateTopic or TagResource of SNS."""
 
     def describe(s: Spool) -> object:
         subscribing.describe_topic(s.context, "news", lambda about: {**about, name: True})
@@ -154,7 +146,7 @@ def described(name: str) -> Act:
 
 
 def delivered(**changes: Any) -> Act:
-    """As SetSubscriptionAttributes."""
+    """Like SetSubscriptionAttributes of SNS."""
 
     def change(now: Filter | None) -> Filter:
         before = now if isinstance(now, Delivery) else Delivery()
@@ -163,7 +155,7 @@ def delivered(**changes: Any) -> Act:
     return lambda s: subscribing.change_filter(s.context, "news", "jobs", change)
 
 
-def topic_as_it_stands(s: Spool) -> object:
+def topic_state(s: Spool) -> object:
     return [
         (
             sorted(s.context.topics.about(name)),
@@ -187,11 +179,9 @@ TOPIC = Thing(
         "delete the queue": lambda s: s.delete_queue("jobs"),
     },
     "create",
-    topic_as_it_stands,
+    topic_state,
     lambda s: s.create_queue("jobs"),
 )
-
-# -- schedules -------------------------------------------------------------------------------------
 
 
 def schedule_configured(**changes: Any) -> Act:
@@ -261,7 +251,7 @@ PLANS: list[tuple[Thing, bool, str, Sequence[str]]] = [
     (SCHEDULE, True, "hurry", ["delete", "define"]),
     (SCHEDULE, True, "delete", ["pause"]),
 ]
-# Two changes of one entry, which has to be there.
+# Two changes of one existing subscription.
 SUBSCRIBED = TOPIC._replace(
     around=lambda s: [TOPIC.around(s), TOPIC.verbs["create"](s), TOPIC.verbs["subscribe"](s)],
     made="create",
@@ -278,7 +268,7 @@ NAMES = {id(QUEUE): "queue", id(LOG): "log", id(CHANNEL): "channel", id(SCHEDULE
 
 
 class Place:
-    """A spool of two processes, and what they act on."""
+    """A spool of two processes, and the thing on which they act."""
 
     def __init__(self, root: Path, thing: Thing, is_there: bool) -> None:
         self.root = root
@@ -298,7 +288,7 @@ class Place:
         shutil.rmtree(self.root)
 
     def act(self, verb: str, s: Spool) -> object:
-        """What a verb tells; BUSY if the other one was stopped while it held the lock."""
+        """The result of a verb."""
         try:
             return self.thing.verbs[verb](s)
         except Unavailable:
@@ -309,8 +299,7 @@ class Place:
     def left(self) -> object:
         with Spool(self.root, sync="none", delivers=False, watch="poll") as spool:
             seen = self.thing.seen(spool)
-        found = check(self.root, offline=True).findings
-        assert [f for f in found if f.severity is Severity.ERROR] == []
+        assert errors_in(self.root) == []
         return seen
 
 
@@ -321,17 +310,6 @@ def a_place(root: Path, thing: Thing, is_there: bool) -> Iterator[Place]:
         yield place
     finally:
         place.close()
-
-
-def in_order(
-    root: Path, thing: Thing, is_there: bool, verb: str, others: Sequence[str], at: int
-) -> object:
-    """What comes of the verb after so many of the others."""
-    with a_place(root, thing, is_there) as p:
-        before = [p.act(other, p.other) for other in others[:at]]
-        told = p.act(verb, p.one)
-        after = [p.act(other, p.other) for other in others[at:]]
-        return told, before + after, p.left()
 
 
 def named(value: object) -> str | None:
@@ -345,33 +323,7 @@ def test_every_outcome_is_that_of_some_order(
     scratch: Path, thing: Thing, is_there: bool, verb: str, others: Sequence[str]
 ) -> None:
     numbers = count(1)
-    orders: dict[tuple[str, ...], list[object]] = {}
-    gate = Gate()
-    stops = 0
-    with gate.open():
-        for stop in count():
-            with a_place(scratch / str(next(numbers)), thing, is_there) as p:
-                told: list[object] = []
-                others_told: list[object] = []
-                one = Actor(gate, lambda: told.append(p.act(verb, p.one)))  # noqa: B023
-                if one.run(stop):
-                    break
-                story = Actor(
-                    gate,
-                    lambda: others_told.extend([p.act(o, p.other) for o in others]),  # noqa: B023
-                )
-                story.run(None)
-                one.run(None)
-                assert (one.error, story.error) == (None, None)
-                # Who was kept out has done nothing: what others came to is an order of the rest.
-                done = [(o, t) for o, t in zip(others, others_told, strict=True) if t != BUSY]
-                some = tuple(o for o, _ in done)
-                outcome = told[0], [t for _, t in done], p.left()
-            if some not in orders:
-                orders[some] = [
-                    in_order(scratch / str(next(numbers)), thing, is_there, verb, some, at)
-                    for at in range(len(some) + 1)
-                ]
-            assert outcome in orders[some], f"stopped before {stop}"
-            stops += 1
-    assert stops > 3
+    calls = check_orders(
+        verb, others, lambda _: a_place(scratch / str(next(numbers)), thing, is_there)
+    )
+    assert calls > 3

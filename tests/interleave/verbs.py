@@ -1,4 +1,4 @@
-"""The verbs that are stopped in their middle, and what others do meanwhile."""
+"""The verbs that are stopped, and the scenarios of others meanwhile."""
 
 from __future__ import annotations
 
@@ -28,19 +28,16 @@ from tests.interleave.scene import FIRST, Scene
 from tests.spool.helpers import back_to_new
 
 P = "01890a5d-ac96-774b-bcce-b302099a8057"  # an own id that carries a priority
-X, Y = "x", "y"  # own ids: x is the one that everyone acts on
+X, Y = "x", "y"  # own ids; all clients act on x
 Step = Callable[[Scene], object]
 
 
-def steps(*those: Step) -> Step:
-    def all_of_them(s: Scene) -> None:
-        for step in those:
+def steps(*all_steps: Step) -> Step:
+    def run(s: Scene) -> None:
+        for step in all_steps:
             step(s)
 
-    return all_of_them
-
-
-# -- how it begins ---------------------------------------------------------------------------------
+    return run
 
 
 def nothing(s: Scene) -> None:
@@ -48,7 +45,7 @@ def nothing(s: Scene) -> None:
 
 
 def new(s: Scene) -> None:
-    """A message that a mover has to deliver, as a shell user puts it."""
+    """A message in new/, where a shell user puts it."""
     s.other.put(X)
     back_to_new(s.root, Q, X)
 
@@ -70,7 +67,7 @@ def two_ready(s: Scene) -> None:
 
 
 def known(s: Scene) -> None:
-    """x is ready, and the first client has an index that says so."""
+    """x is ready, and in the index of the first client."""
     ready(s)
     s.one.claim()
     s.one.release(X)
@@ -88,25 +85,25 @@ def held_by_other(s: Scene) -> None:
 
 
 def lapsed(s: Scene) -> None:
-    """The claim has ended, and the mover has not noticed yet."""
+    """The claim has ended, but the mover has not noticed it yet."""
     held(s)
     s.pass_time(SHORT_S + 1)
 
 
 def held_and_to_wait(s: Scene) -> None:
-    """The same, in a queue in which it waits when its claim has ended."""
+    """The first client holds x, in a queue with a retry backoff."""
     held(s)
     s.other.let_wait()
 
 
 def waiting(s: Scene) -> None:
-    """The first client has released x, which waits."""
+    """The first client has released x, which waits for its backoff."""
     held_and_to_wait(s)
     s.one.release(X)
 
 
 def let_pass(s: Scene) -> None:
-    """Short claims have ended, and the mover has not noticed yet."""
+    """Short claims have ended, but the mover has not noticed it yet."""
     s.pass_time(SHORT_S + 1)
 
 
@@ -163,7 +160,7 @@ def batch_of_two(s: Scene) -> None:
 
 
 def committed(s: Scene) -> None:
-    """The consumer has died between its commit's rename and the removals."""
+    """The consumer has died in its commit, between the rename and the removals."""
     batch(s)
     consumer, taken = s.one.consumer, s.one.taken
     assert consumer is not None
@@ -176,7 +173,7 @@ def committed(s: Scene) -> None:
 
 
 def written(s: Scene) -> None:
-    """A writer of x has died before it was told anything."""
+    """A writer of x has died without an answer."""
     body = s.other.body()
     name = staged_entry(Q, X, seal_of(body))
     with s.other.asking(f"put {body.decode()} as x, and die") as op:
@@ -199,7 +196,7 @@ def dying(s: Scene) -> None:
 
 
 def urgent(s: Scene) -> None:
-    """A message whose id carries a priority is ready, for the second time."""
+    """A message with a priority is ready for the second time."""
     s.other.put(P)
     s.deliver()
     s.other.claim()
@@ -207,7 +204,7 @@ def urgent(s: Scene) -> None:
 
 
 def buried(s: Scene) -> None:
-    """x is a dead letter, and has been claimed and released since."""
+    """x is a dead letter that has been claimed and released."""
     held(s)
     s.other.bury_used_up(9)
     s.one.bury(X)
@@ -216,16 +213,13 @@ def buried(s: Scene) -> None:
     s.deliver()
 
 
-# -- the verbs -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Verb:
-    """What the first client does, and how it begins."""
+    """A verb of the first client, and the state before it."""
 
     work: Step
     first: Step = nothing
-    others: str = "queue"  # which of SCENARIOS are told meanwhile
+    others: str = "queue"  # the SCENARIOS of the others
     delivers: bool = False  # whether the first client is a mover
 
 
@@ -329,9 +323,6 @@ VERBS: dict[str, Verb] = {
 }
 
 
-# -- what others do meanwhile ----------------------------------------------------------------------
-
-
 def remove(s: Scene) -> None:
     s.other.remove(X)
 
@@ -350,7 +341,7 @@ def release(s: Scene) -> None:
 
 
 def lapse(s: Scene) -> None:
-    """All short claims end, and the mover notices."""
+    """Short claims end, and the mover notices it."""
     s.pass_time(SHORT_S + 1)
     s.deliver()
 
@@ -369,7 +360,7 @@ def acknowledge(s: Scene) -> None:
 
 
 def restart_mover(s: Scene) -> None:
-    """What is new is old enough for a mover that finds it by a listing."""
+    """Start a mover when new messages are old enough for its listing."""
     s.pass_time(2)
     s.restart_mover()
 
@@ -403,7 +394,7 @@ def take_batch(s: Scene) -> None:
 
 
 def dedup_change(s: Scene) -> None:
-    """What waits is polled and acknowledged, and an equal one is sent."""
+    """Poll and acknowledge all messages, and send an equal one."""
     with suppress(NoSuchQueue):
         for message in s.other.dedup_poll(9):
             s.other.remove(message.id, queue=READ)

@@ -1,6 +1,6 @@
-"""What runs in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`.
+"""The program in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`.
 
-First what two hosts do to each other step by step, then the hosts.
+First two hosts act step by step, then under load and faults.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main(rounds: int, options: str, seed: int, lives: int) -> None:
 def _step_by_step(
     export: Export, hosts: Sequence[Host], mounted: Path, lives: int
 ) -> list[Finding]:
-    """What hosts do to each other; with delegations, which many a server never gives, last."""
+    """Steps of two hosts in turn; last with delegations, which many servers never give."""
     findings = []
     for gives in (False, True):
         export.delegate(gives)
@@ -98,10 +98,10 @@ def _step_by_step(
 
 
 def _probe(enter: list[str], root: Path) -> None:
-    """Say what the programs will find out about this filesystem."""
+    """Print what the programs will detect about this filesystem."""
     command = [*enter, sys.executable, "-m", "fsmq.cli", "probe", "--root", str(root)]
-    told = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
-    print(told.stdout, told.stderr, f"fsmq probe: {told.returncode}", flush=True)
+    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
+    print(done.stdout, done.stderr, f"fsmq probe: {done.returncode}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m tests.nfs.ordered_logs --seconds 60 --options vers=4.2,hard
 
 First a writer is stopped in its turn until another has taken the turn. Then programs are stopped
-and killed, and answers lost while the server is started again. A reader on each host compares what
-it sees with what was there before: no offset means two things.
+and killed, and answers are lost while the server restarts. A reader on each host compares the log
+with what it read before: no offset ever has two messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.nfs.rivals import Remote, Rivals
 from tests.power.kills import HOSTS
 
 _EXPORTED = Path("/srv/export")
-# How long a writer waits for one that is stopped, less than that is here.
+# Writers wait for a stopped writer for a shorter time than by default.
 _QUICK = "import fsmq.spool.log.segment.tail as t\nt._PATIENCE_WITH_TURNS_S = 1.0, 2.0\n"
 LOAD = """
 import sys
@@ -67,7 +67,7 @@ def start(host: Host, what: str, root: Path, told: Path) -> Popen[bytes]:
 
 
 def send(process: Popen[bytes], number: signal.Signals) -> None:
-    """To all that the process has started, too: it may be within a namespace."""
+    """Signal the whole process group: the program may run within a namespace."""
     os.killpg(process.pid, number)
 
 
@@ -113,7 +113,7 @@ def main(seconds: int, options: str) -> None:
 def strike(
     work: list[tuple[Host, str]], files: list[Path], root: Path, seconds: int, export: Export
 ) -> None:
-    """Let them work, stop some for a while, kill and start others, lose answers of the server."""
+    """Stop some programs for a while, kill and restart others, lose answers of the server."""
     rng = random.Random(seconds)
     running = [
         start(host, kind, root, file) for (host, kind), file in zip(work, files, strict=True)

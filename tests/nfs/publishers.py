@@ -14,10 +14,10 @@ _BODY_BYTES = 1024
 
 
 class Published(NamedTuple):
-    """What a host has done.
+    """What a host has published.
 
-    offsets: of each thread's messages, one after the other. counted: how many were answered in the
-        time that counts. turns: how many it took. segments: how many it began.
+    offsets: of each thread's messages, in order. counted: the answers within the measured time.
+        turns, segments: how many turns it took and segments it created.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Published(NamedTuple):
 
 
 def body_of(name: str, thread: int, number: int) -> bytes:
-    """A body like no other."""
+    """A unique body."""
     return f"{name} {thread} {number} ".encode().ljust(_BODY_BYTES, b".")
 
 
 class Publishers:
-    """Publish with some threads, from now until ``end``; what was answered since ``begin`` counts.
+    """Publish with some threads from now until ``end``; answers since ``begin`` are counted.
 
     begin, end: moments of time.monotonic().
     """
@@ -47,7 +47,7 @@ class Publishers:
         self._counting = threading.Lock()
 
     def run(self, threads: int) -> Published:
-        """Raises what a publish has raised."""
+        """Raises the error of a publish."""
         offsets: list[list[int]] = [[] for _ in range(threads)]
         working = [
             threading.Thread(target=self._work, args=(thread, offsets[thread]))

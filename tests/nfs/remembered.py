@@ -1,9 +1,8 @@
-"""What a client of NFS remembers of files that its host has open for writing.
+"""What a client of NFS caches of files that its host has open for writing.
 
-Such a client takes what another host has changed for its own writes, and goes on to answer from
-its memory. Two processes of host `two` publish to one segment in turn with one of host `one`: each
-has to see what all were answered, and to go on behind it when a turn was left by a writer that is
-stopped.
+Such a client takes changes by another host for its own writes and continues to answer from its
+cache. Two processes of host `two` and one of host `one` publish to one segment in turn: each must
+see all acknowledged messages, and append behind them when a stopped writer left its turn open.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from tests.power.history import Finding
 
 
 def check(one: Remote, first: Remote, second: Remote) -> list[Finding]:
-    """What was broken. first, second: two processes of the other host."""
-    told = _attack(one, first, second)
-    print(f"  publishes in turn into one page: {told or 'ok'}", flush=True)
-    return [Finding("a page that was remembered", told)] if told else []
+    """The broken promises. first, second: two processes of the other host."""
+    fault = _attack(one, first, second)
+    print(f"  publishes in turn into one page: {fault or 'ok'}", flush=True)
+    return [Finding("a cached page", fault)] if fault else []
 
 
 def _attack(one: Remote, first: Remote, second: Remote) -> str:
@@ -37,15 +36,15 @@ def _attack(one: Remote, first: Remote, second: Remote) -> str:
     for rounds in range(3):
         for name in everyone:
             publish(name, f"{name} {rounds}")
-            if told := missing():
-                return told
+            if fault := missing():
+                return fault
     publish("first", "first has the segment open")
     publish("one", "one goes on in it")
-    # one has said that it is in, and not that it is out: the next one has to find the end.
+    # `one` has marked the start of its turn only: the next writer has to find the end of the log.
     if not one("stop_at_call", "pwrite", 2, "append", log, "not answered"):
         return "it made no such call"
     del everyone["one"]
     publish("second", "second seals it")
-    told = missing()
+    fault = missing()
     one("go_on")
-    return told
+    return fault

@@ -1,4 +1,4 @@
-"""The two hosts' rivals, as the guest has them."""
+"""Rivals on the two hosts, as the guest controls them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.hosts import Host
 
 
 class Remote:
-    """A rival on a host: do a step there, or begin one and hear of its end later."""
+    """A rival on a host: run a step there, or begin one and read its answer later."""
 
     def __init__(self, host: Host, root: Path) -> None:
         command = [*host.enter, sys.executable, "-m", "tests.nfs.rival", str(root)]
@@ -60,7 +60,7 @@ class Rivals:
 
 
 def at_once(one: Remote, two: Remote, *step: Any) -> tuple[Any, Any]:
-    """Both do the same; what each gives."""
+    """Run the same step on both at once; both answers."""
     one.begin(*step)
     two.begin(*step)
     return one.end(), two.end()

@@ -1,7 +1,7 @@
-"""A writer of a log that is stopped in its turn for longer than others wait for it.
+"""A writer of a log is stopped in its turn for longer than others wait for it.
 
-Two hosts publish to one log. `two` is stopped before a call of its publish; meanwhile `one` waits
-for the lock, takes the turn and publishes on, in segments of its own. Then `two` goes on.
+Two hosts publish to one log. `two` is stopped before a call of its publish; `one` waits for the
+lock, takes the turn and publishes in new segments. Then `two` continues.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from tests.power.history import Finding
 # No client of NFS answers for longer from its cache.
 CACHE_S = 60.0
 _MANY = [f"of one {number} {'x' * 1000}" for number in range(12)]
-# The mark that it is in, the append, its sync, the mark that it is out.
+# The mark of the turn's start, the append, its sync, the mark of the turn's end.
 _CALLS = (("pwrite", 1), ("pwrite", 2), ("fdatasync", 1), ("pwrite", 3))
 
 
 def check(one: Remote, two: Remote) -> list[Finding]:
-    """What was broken."""
+    """The broken promises."""
     findings = []
     for call, number in _CALLS:
-        told = _attack(one, two, f"stopped-{call}-{number}", call, number)
-        print(f"  stopped before {call} {number}: {told or 'ok'}")
-        if told:
-            findings.append(Finding("a stopped turn", told))
+        fault = _attack(one, two, f"stopped-{call}-{number}", call, number)
+        print(f"  stopped before {call} {number}: {fault or 'ok'}")
+        if fault:
+            findings.append(Finding("a stopped turn", fault))
     return findings
 
 
@@ -58,7 +58,7 @@ def _attack(one: Remote, two: Remote, log: str, call: str, number: int) -> str:
 
 
 def _got(host: Remote, log: str, known: dict[str, str]) -> dict[str, str]:
-    """What a host reads, when it has had the time that its cache of attributes may take."""
+    """What a host reads, at the latest when its cache of attributes has expired."""
     end = time.monotonic() + CACHE_S
     while True:
         got: dict[str, str] = host("read_log", log)

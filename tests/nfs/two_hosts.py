@@ -1,6 +1,6 @@
 """Two hosts on one export, while programs die, cables are pulled and the server restarts.
 
-The suites of `tests.power.kills`, with a real network filesystem under it, and what that does.
+The suites of `tests.power.kills` on a real network filesystem, with its faults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.power.verbs import OverHttp
 
 # How often each happens, in proportion.
 _STRIKES = {"kill": 12, "cut": 2, "restart": 1, "lost answers": 3}
-_PAUSES = (0.5, 2.0)  # an emulated machine does some fifty things a second
+_PAUSES = (0.5, 2.0)  # an emulated machine does about fifty operations a second
 _CUT_S = (1.0, 8.0)
 _LOSS_S = (0.3, 2.0)
 
@@ -29,8 +29,8 @@ _LOSS_S = (0.3, 2.0)
 class TwoHosts(TwoSuites):
     """Rounds on an export that each host has mounted at ``folder``.
 
-    inspector: programs of the server itself, on its own disk, which look at the end.
-    keeps_reasons: whether files have attributes on that version of NFS.
+    inspector: programs on the server's own disk, which inspect the spool at the end.
+    keeps_reasons: whether files have extended attributes with that version of NFS.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Bodies that tell who they are: a torn, mixed or foreign one is recognised by itself."""
+"""Bodies that contain their key, so that torn, mixed and foreign ones are recognised."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import random
 
 
 class BrokenBody(Exception):
-    """What came out is no body that was made here."""
+    """A body was not made by `make`."""
 
 
 def make(key: str, size: int) -> bytes:
-    """The body of a key: its name, its length, and bytes that follow from both."""
+    """The body of a key: its name, its length, and bytes derived from both."""
     head = b"%s %d\n" % (key.encode(), size)
     return head + random.Random(f"{key} {size}").randbytes(size)
 
 
 def key_of(body: bytes) -> str:
-    """Whose body it is. Raises BrokenBody if one byte is not as it was made."""
+    """The key of a body. Raises BrokenBody if any byte is wrong."""
     head, _, _ = body[:100].partition(b"\n")
     try:
         key, size = head.decode().split(" ")

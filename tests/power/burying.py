@@ -1,4 +1,4 @@
-"""What a client of the load can do with dead letters: over HTTP, or with the embedded library."""
+"""Verbs of dead letters for clients of the load: over HTTP, or with the embedded library."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class BuriesOverHttp(ABC):
 
     def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]:
         body = json.dumps({"ids": list(ids)}).encode()
-        status, _, told = self.ask("POST", f"/{dead}/redrive", body)
-        return status, json.loads(told)["moved"] if status == 200 else 0
+        status, _, result = self.ask("POST", f"/{dead}/redrive", body)
+        return status, json.loads(result)["moved"] if status == 200 else 0
 
     def set_priority(self, queue: str, id: str, priority: int) -> tuple[int, str]:
-        status, _, told = self.ask("PATCH", f"{path_of(queue, id)}?priority={priority}")
-        return status, json.loads(told)["id"] if status == 200 else ""
+        status, _, result = self.ask("PATCH", f"{path_of(queue, id)}?priority={priority}")
+        return status, json.loads(result)["id"] if status == 200 else ""
 
 
 class BuriesInProcess(ABC):
@@ -57,24 +57,24 @@ class BuriesInProcess(ABC):
         return self.status(lambda: opened.bury(id, reason, claim=claim or None), 204)
 
     def redrive(self, dead: str, ids: Sequence[str]) -> tuple[int, int]:
-        told = [0]
+        result = [0]
 
         def redrive() -> None:
-            told[0] = Queue(self.spool, dead).redrive(only=ids).moved
+            result[0] = Queue(self.spool, dead).redrive(only=ids).moved
 
-        return self.status(redrive, 200), told[0]
+        return self.status(redrive, 200), result[0]
 
     def set_priority(self, queue: str, id: str, priority: int) -> tuple[int, str]:
-        told: list[str] = []
+        result: list[str] = []
 
         def change() -> None:
-            told.append(Queue(self.spool, queue).set_priority(id, priority))
+            result.append(Queue(self.spool, queue).set_priority(id, priority))
 
-        return self.status(change, 200), "".join(told)
+        return self.status(change, 200), "".join(result)
 
 
 def in_claim(name: str) -> dict[str, str]:
-    """The header that names a claim; none for "", which is any."""
+    """The header that names a claim; no header for "", which means any claim."""
     return {"X-Message-Claim": name} if name else {}
 
 

@@ -1,4 +1,4 @@
-"""Clients of a mixed load, each a process of its own that writes down what it does."""
+"""Client processes of a mixed load, which record what they do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.power.verbs import InProcess, OverHttp, Refused, Verbs
 
 T = TypeVar("T")
 
-# All clients share them; of what is in BUSY any of them may rid the others.
+# Queues that all clients share; any client may purge BUSY.
 MAIN, BUSY, FAN = "main", "busy", "fan"
-TOPIC = "news"  # to which MAIN and FAN are subscribed
+TOPIC = "news"  # MAIN and FAN are subscribed to it
 MIXED = {
     "post": 26,
     "post_own": 8,
@@ -43,7 +43,7 @@ MIXED = {
     "poll_dups": 4,
     "ack_dups": 4,
 }
-"""How often each deed is done, in proportion."""
+"""The weights of actions."""
 CONTENDED = {
     "post_own": 12,
     "retry": 4,
@@ -55,18 +55,18 @@ CONTENDED = {
     "delete": 8,
     "delete_any": 8,
 }
-"""The same where many want few messages, and hold them for about as long as a sync takes."""
+"""The weights where many clients compete for few messages, with claims as short as a sync."""
 _SIZES = (0, 10, 100, 1000, 5000, 70_000)
 _SIZE_WEIGHTS = (2, 6, 6, 4, 3, 1)
 _DELAYS = (None, None, None, None, 0.2, 300.0)
-# The shortest are over before a sync is.
+# The shortest claims end before they are synced.
 _HOLDS = (0.02, 0.1, 0.3, 60.0, 600.0)
 _PAUSE_S = 0.02
 _LONGEST_TO_HANG_UP_S = 0.05
 
 
 class Retry(NamedTuple):
-    """A put with an own id that may or may not have been done."""
+    """A put with an own id whose result is unknown."""
 
     queue: str
     own: str
@@ -76,7 +76,7 @@ class Retry(NamedTuple):
 
 
 class Worker:
-    """One client at work, for ever."""
+    """A client that acts for ever."""
 
     def __init__(
         self,
@@ -86,36 +86,36 @@ class Worker:
         mine: Sequence[tuple[str, str]] = (),
         held: Sequence[tuple[str, str, str]] = (),
         held_dups: Sequence[str] = (),
-        laid: Mapping[str, str] | None = None,
+        buriable: Mapping[str, str] | None = None,
     ) -> None:
         self._do = recorder
         self._name = name
         self._home = name.partition("-")[0]
-        self._deeds = list(weights)
+        self._actions = list(weights)
         self._weights = list(weights.values())
         self._chance = random.Random(name)
         self._posted = self._done = 0
         self._mine = list(mine)  # queues and ids
-        self._held = list(held)  # with the names of the claims
+        self._held = list(held)  # queues, ids and names of claims
         self._retries: list[Retry] = []
         self._moved = (f"here-{self._home}", f"there-{self._home}")
-        self._dups: list[str] = []  # what was sent to the dedup queue lately
+        self._dups: list[str] = []  # recently sent to the dedup queue
         self._held_dups = list(held_dups)
-        # What can be buried, and was, by key: the ids.
-        self._laid = dict(laid or {})
+        # Ids of messages that can be buried, or are buried, by key.
+        self._buriable = dict(buriable or {})
         self._buried: dict[str, str] = {}
 
     def run(self) -> None:
         while True:
-            [deed] = self._chance.choices(self._deeds, self._weights)
+            [action] = self._chance.choices(self._actions, self._weights)
             before = self._do.number
             try:
-                getattr(self, deed)()
+                getattr(self, action)()
                 refused = False
             except Refused:
                 refused = True
             if refused or self._do.number == before:
-                time.sleep(_PAUSE_S)  # a daemon is down, or there is nothing left to do
+                time.sleep(_PAUSE_S)  # a daemon is down, or the action had nothing to act on
 
     def post(self) -> None:
         queue, rich = self._queue(), self._chance.random() < 0.2
@@ -124,12 +124,12 @@ class Worker:
         self._mine.append((queue, message_id))
 
     def post_own(self) -> None:
-        """Post with an id that was used before, by this client or another."""
+        """Post with an id that this client or another may have used before."""
         own = self._chance.choice((*PLAIN, *CARRYING))
         self._post_own(Retry(self._queue(), own, self._key(), self._size(), 0))
 
     def retry(self) -> None:
-        """Post once more what may or may not have been stored: as it was, or changed."""
+        """Retry a post whose result is unknown, with the same content or another."""
         if self._retries:
             retry = self._retries[-1]
             change = self._chance.random()
@@ -163,7 +163,7 @@ class Worker:
             self._held.append((queue, got.id, got.claim))
 
     def hang_up(self) -> None:
-        """Fetch and be gone, perhaps while the claim is being synced."""
+        """Fetch and hang up, perhaps while the claim is being synced."""
         patience = self._chance.uniform(0.0, _LONGEST_TO_HANG_UP_S)
         self._do.hang_up(self._queue(), self._chance.choice(_HOLDS), patience)
 
@@ -179,15 +179,15 @@ class Worker:
             self._do.release(queue, message_id, self._named(claim))
 
     def late(self) -> None:
-        """Release a message in its claim, and then do more in that claim, which has ended."""
+        """Release a message, and then use its claim, which has ended."""
         if self._held:
             queue, message_id, claim = self._take(self._held)
             self._do.release(queue, message_id, claim)
-            deed = self._chance.choice(("renew", "release", "delete"))
-            if deed == "renew":
+            action = self._chance.choice(("renew", "release", "delete"))
+            if action == "renew":
                 self._do.renew(queue, message_id, 60.0, claim)
             else:
-                getattr(self._do, deed)(queue, message_id, claim)
+                getattr(self._do, action)(queue, message_id, claim)
 
     def delete(self) -> None:
         if self._held:
@@ -195,20 +195,20 @@ class Worker:
             self._do.delete(queue, message_id, self._named(claim))
 
     def _named(self, claim: str) -> str:
-        """The name of a claim in which something is done; at times none: it is done in any."""
+        """The name of a claim, or sometimes "", which means any claim."""
         return claim if self._chance.random() < 0.6 else ""
 
     def delete_any(self) -> None:
-        """Delete what this client has posted, in whatever state it is by now."""
+        """Delete a message that this client has posted, in any state."""
         if self._mine:
             self._do.delete(*self._take(self._mine))
 
     def purge_busy(self) -> None:
-        """Purge what all of them post to and fetch from meanwhile."""
+        """Purge a queue while all clients use it."""
         self._do.purge(BUSY)
 
     def brief(self) -> None:
-        """A queue that comes and goes with what is in it."""
+        """Create a queue, fill it and delete it."""
         queue = f"brief-{self._home}"
         self._fill(queue)
         self._do.delete_queue(queue)
@@ -245,7 +245,7 @@ class Worker:
             self._do.create(f"fresh-{self._key()}")
 
     def move(self) -> None:
-        """Fill a queue, and move what is in it to another."""
+        """Fill a queue and move its messages to another."""
         self.fill_source()
         self.order_move()
 
@@ -262,40 +262,40 @@ class Worker:
         if self._may(1):
             self.order_move()
 
-    def lay(self) -> None:
+    def post_buriable(self) -> None:
         key = self._key()
-        self._laid[key] = self._do.lay(self._home, key, self._size())
+        self._buriable[key] = self._do.post_buriable(self._home, key, self._size())
 
     def bury(self) -> None:
-        if self._chance.random() < 0.5 or not self._laid:
-            self.lay()
-        self.bury_laid()
+        if self._chance.random() < 0.5 or not self._buriable:
+            self.post_buriable()
+        self.bury_one()
 
-    def bury_laid(self) -> None:
+    def bury_one(self) -> None:
         for got in self._do.take(self._home):
             key = got.content
-            if key is None or self._laid.pop(key, None) is None:
-                continue  # of a deed that was not answered: it may still be done
+            if key is None or self._buriable.pop(key, None) is None:
+                continue  # an unanswered action on it may still be carried out
             claim, reason = self._named(got.claim), f"why {self._key()}"
             if self._do.bury(self._home, key, got.id, reason, claim) == 204:
                 self._buried[key] = got.id
 
     def redrive(self) -> None:
         count = min(len(self._buried), self._chance.randint(1, 3))
-        those = dict([self._buried.popitem() for _ in range(count)])
-        if those and self._do.redrive(self._home, those) == 200:
-            self._laid |= those
+        chosen = dict([self._buried.popitem() for _ in range(count)])
+        if chosen and self._do.redrive(self._home, chosen) == 200:
+            self._buriable |= chosen
 
     def set_priority(self) -> None:
-        if not self._laid:
-            self.lay()
-        key = self._chance.choice(list(self._laid))
-        message_id = self._laid.pop(key)
+        if not self._buriable:
+            self.post_buriable()
+        key = self._chance.choice(list(self._buriable))
+        message_id = self._buriable.pop(key)
         new_id = self._do.set_priority(self._home, key, message_id, self._chance.randint(0, 99))
-        self._laid[key] = new_id or message_id
+        self._buriable[key] = new_id or message_id
 
     def send_dups(self) -> None:
-        """Send what is new, and something again that may wait still."""
+        """Send new messages, and one again that may still be in the queue."""
         fresh = [self._key() for _ in range(self._chance.randint(1, 3))]
         again = [self._chance.choice(self._dups)] if self._dups else []
         self._dups = [*self._dups[-20:], *fresh]
@@ -311,7 +311,7 @@ class Worker:
             self._do.dedup_ack([self._take(self._held_dups) for _ in range(count)])
 
     def _may(self, times: int) -> bool:
-        """Whether this was done less than so many times: much work makes a log commit itself."""
+        """Whether this was done fewer times: much work makes a filesystem commit by itself."""
         self._done += 1
         return self._done <= times
 
@@ -340,9 +340,9 @@ def main(
 ) -> None:
     """Work until killed.
 
-    name: the client's, ``<home>-<anything>``; each home has some queues of its own.
-    target: the URL of mq, or for ``library`` the root.
-    known: JSON with what it has posted already, and what it holds.
+    name: of the client, ``<home>-<anything>``; each home has its own queues.
+    target: the URL of mq, or the root for ``library``.
+    known: JSON of the messages that it has posted and holds.
     """
     file = os.open(events, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     verbs: Verbs = OverHttp(target) if program == "http" else InProcess(target, sync)

@@ -1,4 +1,4 @@
-"""The daemons of one host, started from programs."""
+"""The daemons of one host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from tests.power.programs import Programs
 
 
 class Daemons:
-    """The daemons of one host on a root, started from programs.
+    """The daemons of one host on a root.
 
-    node, peers: as mq's options of these names.
-    without: a sync to leave out, by its name in `tests.power.syncs`. slow_s: how much longer a sync
-        takes at most.
+    node, peers: options of mq.
+    without: a sync to leave out, see `tests.power.syncs`. slow_s: the longest delay of a sync.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Daemons:
         self._port = 0
         self._holder: socket.socket | None = None
         if processes > 1:
-            # Bound and not listening: it keeps the port for all of them, as mq's parent does.
+            # Bound and not listening: it reserves the port for all processes, as mq's parent does.
             self._holder = socket.socket()
             self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._holder.bind(("127.0.0.1", 0))
@@ -57,11 +56,10 @@ class Daemons:
 
     @property
     def names(self) -> list[str]:
-        """The names of all daemons."""
         return [*(f"mq-{index}" for index in range(self._processes)), "mover", "reaper"]
 
     def start_one(self, name: str) -> None:
-        """Start a daemon by its name, which must not be running."""
+        """Start a daemon that is not running."""
         if name.startswith("mq-"):
             self._start_mq(name, int(name[3:]))
         else:
@@ -75,7 +73,7 @@ class Daemons:
         self._start(name, "mq", *options)
         if not self._port:
             log = self._programs.log(f"{self.node}-{name}")
-            # Lines of JSON; one that was killed may have left half of one.
+            # Not read as JSON: a killed mq may have left an incomplete line.
             self._port = int(re.findall(r'"listening":"[^"]*:(\d+)"', log)[-1])
 
     def _start(self, name: str, program: str, *options: str) -> None:

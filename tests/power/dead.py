@@ -1,7 +1,7 @@
-"""What a load has done to dead letters, and what may and may not stand in the tree.
+"""The history of dead letters in a load, and the states that it allows.
 
-Each client has two queues for itself, so of each message is known at every moment where it may
-stand, with which priority, and what it may tell of its burial.
+Each client has its own two queues, so the possible queues, priorities and reasons of each message
+are known at every moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from fsmq.spool.layout.messages import dead_letter
 from fsmq.spool.layout.names import facts
 from tests.power.ops import ENDED, Op
 
-LAYS, TAKES, BURIES, REDRIVES, RANKS = "lay", "take", "bury", "redrive", "set_priority"
+POSTS, FETCHES, BURIES, REDRIVES, PRIORITIZES = (
+    "post_buriable",
+    "take",
+    "bury",
+    "redrive",
+    "set_priority",
+)
 _PREFIX, _DEAD = "buried-", ".dead"
 
 
@@ -25,12 +31,12 @@ def of_home(home: str) -> tuple[str, str]:
 
 
 def is_ours(queue: str) -> bool:
-    """Whether it is a queue of dead letters, or one from which they are buried."""
+    """Whether it is one of the queues of `of_home`."""
     return queue.startswith(_PREFIX)
 
 
 class Place(NamedTuple):
-    """Where a message stands, and what it tells."""
+    """The queue of a message, its priority and the reason of its burial."""
 
     queue: str
     priority: int = 0
@@ -40,8 +46,7 @@ class Place(NamedTuple):
 class DeadHistory:
     """The operations of one round on dead letters. Parameters: as of `DedupHistory`.
 
-    keeps_reasons: whether the filesystem keeps why a message was buried; without attributes of
-        files, as on NFS 3, it does not.
+    keeps_reasons: whether the filesystem keeps reasons of burials, which needs extended attributes.
     """
 
     keeps_reasons = True
@@ -56,10 +61,10 @@ class DeadHistory:
         self._certain = certain
         self._find = find
         self._gone = gone
-        self._may: dict[str, set[Place | None]] = {}  # by key; None: nowhere
-        self._told: dict[str, list[Op]] = {}
-        for op in ops:  # those of one client are in the order in which they were done
-            if op.verb in (LAYS, BURIES, REDRIVES, RANKS) and op.status != ENDED:
+        self._may: dict[str, set[Place | None]] = {}  # by key; None: not stored
+        self._operations: dict[str, list[Op]] = {}
+        for op in ops:  # the operations of one client are in order
+            if op.verb in (POSTS, BURIES, REDRIVES, PRIORITIZES) and op.status != ENDED:
                 self._add(op)
 
     @property
@@ -70,15 +75,15 @@ class DeadHistory:
         is_done = self._certain(op) and (op.verb != REDRIVES or op.moved == len(op.keys))
         for key in op.keys:
             before = self._may.setdefault(key, {None})
-            self._told.setdefault(key, []).append(op)
+            self._operations.setdefault(key, []).append(op)
             after = {place for one in before for place in self._after(op, one)}
             if not is_done:
-                # What a burial notes is in the file before it moves.
+                # A burial writes its reason before it moves the file.
                 after |= before | {place._replace(queue=op.queue) for place in after if place}
             self._may[key] = after
 
     def _after(self, op: Op, place: Place | None) -> set[Place | None]:
-        if op.verb == LAYS:
+        if op.verb == POSTS:
             return {Place(op.queue)}
         if place is None:
             return {None}
@@ -88,13 +93,13 @@ class DeadHistory:
             return {place._replace(queue=op.to[0])}
         return {place._replace(priority=op.priority)}
 
-    def check_standing(self, standing: Iterable[tuple[str, str, Path, str | None, str]]) -> int:
-        """Hold what stands in our queues against that; how many messages.
+    def check_stored(self, stored: Iterable[tuple[str, str, Path, str | None, str]]) -> int:
+        """Check the stored messages of these queues; their number.
 
-        standing: queue, id, path, key (None if the content is broken) and fault.
+        stored: queue, id, path, key (None if the content is broken) and fault.
         """
         found: dict[str, list[Place]] = {}
-        for queue, message_id, path, key, fault in standing:
+        for queue, message_id, path, key, fault in stored:
             if key is None:
                 self._find("torn", f"{queue}:{message_id}: {fault}")
             elif key in self._gone:
@@ -115,11 +120,11 @@ class DeadHistory:
         return sum(map(len, found.values()))
 
     def _story(self, key: str, places: Sequence[Place | None]) -> str:
-        told = ", ".join(
+        operations = ", ".join(
             f"{op.verb} by {op.client} {op.called:.4f}..{op.answered:.4f} ({op.status})"
-            for op in self._told[key]
+            for op in self._operations[key]
         )
-        return f"{key} stands at {places}, may at {self._may[key]}: {told}"
+        return f"{key} is at {places}, may be at {self._may[key]}: {operations}"
 
 
 def _reason_of(path: Path) -> str | None:

@@ -1,7 +1,7 @@
-"""What a load has done to a dedup queue, and what may and may not come out of it.
+"""The history of a dedup queue in a load, and the results that it allows.
 
-Equal messages that wait together are one, and what was shown once may be stored again. So a key can
-have several copies, each with an id of its own from the poll on that showed it first.
+Equal messages that wait together are one, but a message that was polled can be stored again. So a
+key can have several copies; each gets its id from its first poll.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SENDS, POLLS, ACKS = "dedup_send", "dedup_poll", "dedup_ack"
 
 
 def make(key: str) -> str:
-    """The message of a key, always the same; as text, since JSON has no bytes."""
+    """The message of a key, always the same, as text for JSON."""
     return base64.b64encode(bodies.make(key, zlib.crc32(key.encode()) % _LARGEST)).decode()
 
 
 def key_of(stored: bytes) -> str:
-    """Whose message a stored body is. Raises BrokenBody."""
+    """The key of a stored body. Raises BrokenBody."""
     try:
         return payload_key(json.loads(stored))
     except ValueError as error:
@@ -38,7 +38,7 @@ def key_of(stored: bytes) -> str:
 
 
 def payload_key(payload: object) -> str:
-    """The same for what a poll gives."""
+    """The key of a polled payload. Raises BrokenBody."""
     try:
         return bodies.key_of(base64.b64decode(payload, validate=True))  # type: ignore[arg-type]
     except (ValueError, TypeError) as error:
@@ -46,7 +46,7 @@ def payload_key(payload: object) -> str:
 
 
 class Copy(NamedTuple):
-    """A message as it was found; on the write side its id does not count."""
+    """A stored or polled message; on the write side it has no id."""
 
     id: str | None
     key: str | None
@@ -56,7 +56,7 @@ class Copy(NamedTuple):
 
 @dataclass
 class _Shown:
-    """What was asked of one copy since it was shown."""
+    """The operations on a copy since its first poll."""
 
     key: str
     polls: list[tuple[Op, float]] = field(default_factory=list)  # with the end of the claim
@@ -66,8 +66,8 @@ class _Shown:
 class DedupHistory:
     """The operations of one round on the dedup queue.
 
-    certain: whether an operation's answer counts.
-    find: takes the kind and the story of what is wrong.
+    certain: whether an operation was done for certain.
+    find: reports the kind and the story of a broken promise.
     gone: keys of earlier rounds, all of which were deleted.
     """
 
@@ -102,19 +102,19 @@ class DedupHistory:
         return set(self._sends)
 
     def check_load(self) -> None:
-        """What must hold while the daemons run."""
+        """Check the polls of the load."""
         for message_id, shown in self._shown.items():
             for op, _ in shown.polls:
                 self._check_poll(message_id, shown, op)
 
     def check_poll(self, op: Op) -> None:
-        """A poll after the crash."""
+        """Check a poll after the crash."""
         for message_id, key, deadline, fault, *_ in op.got:
             if self._identify(Copy(message_id, key, deadline, fault)):
                 self._check_poll(message_id, self._shown.get(message_id, _Shown(key)), op)
 
-    def check_standing(self, read: Iterable[Copy], write: Iterable[Copy]) -> None:
-        """All that stands after the crash, on either side."""
+    def check_stored(self, read: Iterable[Copy], write: Iterable[Copy]) -> None:
+        """Check all messages that are stored after the crash, on both sides."""
         found: Counter[str] = Counter()
         there: set[str | None] = set()
         for copy in read:
@@ -130,7 +130,7 @@ class DedupHistory:
         for key, sends in self._sends.items():
             if found[key] > len(sends):
                 self._find("duplicated", f"{found[key]} copies of {self._story(key)}")
-            if not found[key] and any(self._must_stand(key, send) for send in sends):
+            if not found[key] and any(self._must_be_stored(key, send) for send in sends):
                 self._find("lost", self._story(key))
         for message_id, shown in self._shown.items():
             if message_id not in there and found[shown.key] and self._must_stay(shown):
@@ -163,21 +163,21 @@ class DedupHistory:
         if shown is None:
             return
         if any(self._certain(ack) for ack in shown.acks):
-            self._find("resurrected", f"{DUPS}:{copy.id} stands: {self._story(shown.key)}")
+            self._find("resurrected", f"{DUPS}:{copy.id} is stored: {self._story(shown.key)}")
         held = max((until for op, until in shown.polls if self._certain(op)), default=0.0)
         if copy.deadline < held - ACCURACY_S:
             early = f"{held - copy.deadline:.3f} s too early"
             self._find("held twice", f"{DUPS}:{copy.id} {early}: {self._story(shown.key)}")
 
-    def _must_stand(self, key: str, send: Op) -> bool:
-        """Whether a copy must be there: its send is certain, and no ack of one may have met it."""
+    def _must_be_stored(self, key: str, send: Op) -> bool:
+        """Whether a copy must be stored: its send is certain, and no ack can have removed it."""
         acks = [ack for shown in self._shown.values() if shown.key == key for ack in shown.acks]
         return self._certain(send) and not any(ack.answered > send.called for ack in acks)
 
     def _must_stay(self, shown: _Shown) -> bool:
-        """Whether a copy must be there by its id, which its consumer holds: no ack may have met it.
+        """Whether a copy must be stored with its id, which its consumer holds, as it has no ack.
 
-        Its content alone may be another copy's, or its own, back where no claim keeps it.
+        The content alone is not enough: it can be that of another copy.
         """
         return any(self._certain(op) for op, _ in shown.polls) and not shown.acks
 
@@ -185,8 +185,8 @@ class DedupHistory:
         copies = [(i, shown) for i, shown in self._shown.items() if shown.key == key]
         ops = [*self._sends[key], *(op for _, s in copies for op, _ in s.polls)]
         ops += [ack for _, shown in copies for ack in shown.acks]
-        told = ", ".join(
+        operations = ", ".join(
             f"{op.verb} by {op.client} {op.called:.4f}..{op.answered:.4f} ({op.status})"
             for op in sorted(ops, key=lambda op: op.called)
         )
-        return f"{key} ({', '.join(i for i, _ in copies)}): {told}"
+        return f"{key} ({', '.join(i for i, _ in copies)}): {operations}"

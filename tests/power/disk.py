@@ -1,22 +1,23 @@
-"""A filesystem of its own in an image, whose power can be cut for real.
+"""A filesystem in an image, whose power can be cut for real.
 
-The ioctl stops the filesystem at once without writing its log, so that after umount and mount only
-that is there which was on stable media.
+An ioctl stops the filesystem at once without writing its log, so that after umount and mount it has
+only what was on stable media.
 """
 
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.harness.suite import PATIENCE_S, eventually
 from tests.replay.place import scratch
@@ -30,24 +31,24 @@ _MAKE = {
              "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
 }  # fmt: skip
-# By itself ext4 would commit every five seconds, and so hide a sync that is missing.
+# By default ext4 commits every five seconds, which would hide a missing sync.
 _OPTIONS = {"ext4": "loop,commit=600", "xfs": "loop"}
 _CHECK = {"ext4": ["fsck.ext4", "-f", "-n"], "xfs": ["xfs_repair", "-n"]}
 
 
 class CannotMount(Exception):
-    """No loop device, no right to mount, or no tools here."""
+    """This machine has no loop device, no right to mount, or no tools."""
 
 
 class Cut(NamedTuple):
-    """When the power was cut: time.monotonic() just before and just after."""
+    """The time of a power cut: time.monotonic() just before and just after."""
 
     began: float
     ended: float
 
 
 class Disk:
-    """An image with a filesystem, mounted within ``with``."""
+    """An image with a filesystem, mounted until the end of the ``with``."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.kind = kind
@@ -77,14 +78,13 @@ class Disk:
         self._image.unlink(missing_ok=True)
 
     def make(self) -> None:
-        """Make the filesystem."""
         with self._image.open("wb") as file:
             file.truncate(SIZES[self.kind])
         run(*_MAKE[self.kind], self._image)
 
     def mount(self) -> None:
-        """Mount it, for use: a program that begins in a namespace of its own may have a copy of the
-        mount for a moment, and with it what a cut has stopped, or an error has made read-only."""
+        """Mount it until it is usable: a program that starts in a new namespace may hold a copy of
+        the mount for a moment, and with it the filesystem that was stopped or became read-only."""
 
         def is_usable() -> bool:
             run("mount", "-o", _OPTIONS[self.kind], self._image, self.place)
@@ -98,15 +98,19 @@ class Disk:
         eventually(is_usable, PATIENCE_S)
 
     def unmount(self) -> None:
-        """Unmount; all processes on it must have ended (their last files close a moment later)."""
+        """Unmount; all processes on it must have ended. Their files close a moment later."""
 
         def done() -> bool:
             return subprocess.run(["umount", self.place], capture_output=True).returncode == 0
 
         eventually(done, PATIENCE_S)
 
+    def remount(self) -> None:
+        self.unmount()
+        self.mount()
+
     def sync(self) -> None:
-        """Bring all that there is to stable media."""
+        """Write everything to stable media."""
         fd = os.open(self.place, os.O_RDONLY)
         try:
             run("sync", "-f", self.place)
@@ -114,7 +118,6 @@ class Disk:
             os.close(fd)
 
     def cut_power(self) -> Cut:
-        """Stop everything."""
         fd = os.open(self.place, os.O_RDONLY)
         try:
             began = time.monotonic()
@@ -124,7 +127,7 @@ class Disk:
             os.close(fd)
 
     def check(self) -> str:
-        """Unmount, let the filesystem's own tool look for damage; what it says, '' if nothing."""
+        """The damage that the check of the filesystem finds; '' if none."""
         self.unmount()
         command = [*_CHECK[self.kind], str(self._image)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -132,11 +135,35 @@ class Disk:
         return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
+def cut_power_under(
+    disk: Disk,
+    programs: Iterable[tuple[Callable[..., None], tuple[Any, ...]]],
+    is_under_way: Callable[[], bool],
+    seconds: float,
+) -> Cut:
+    """Cut the power under running programs, some time after they are under way, and remount.
+
+    programs: functions with their arguments, each for a process.
+    """
+    fork = multiprocessing.get_context("fork")
+    running = [fork.Process(target=program, args=arguments) for program, arguments in programs]
+    for process in running:
+        process.start()
+    eventually(is_under_way)
+    time.sleep(seconds)
+    cut = disk.cut_power()
+    for process in running:
+        process.kill()  # one that waits would not notice the cut
+        process.join()
+    disk.remount()
+    return cut
+
+
 @contextmanager
 def ext4_if_possible(prefix: str) -> Iterator[Path]:
-    """A folder on an ext4, which gives the number of a file that is gone to the next one at once.
+    """A folder on an ext4, which reuses inode numbers at once.
 
-    In memory, where numbers never come again, if none can be mounted.
+    If none can be mounted the folder is in memory, where inode numbers are not reused.
     """
     with TemporaryDirectory(dir=scratch(), prefix=prefix) as folder, ExitStack() as stack:
         place = Path(folder)
@@ -146,5 +173,5 @@ def ext4_if_possible(prefix: str) -> Iterator[Path]:
 
 
 def run(*command: str | Path) -> str:
-    """Run a command; what it said. Raises CalledProcessError."""
+    """Run a command; its output. Raises CalledProcessError."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,7 +1,7 @@
-"""What senders into a fifo queue and workers noted, and whether the queue can have done that.
+"""Checks the notes of senders and workers of a fifo queue.
 
-Times are those of `time.monotonic`, which all processes of a host share; the clocks of programs may
-be set meanwhile. Nothing here asks whether anybody was killed: what was noted has happened.
+Times are from `time.monotonic`, which all processes of a host share; the clocks of programs may be
+set meanwhile. Kills do not matter here: everything in a note has happened.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from fsmq.spool.layout.names import sequence_of
 
 MINUTE_TICKS = 60_000 << 12
-# Clocks are read before and behind what they stamp.
+# A clock is read a little before or after the event that it stamps.
 _MARGIN_S = 0.05
 
 
 class Note(NamedTuple):
-    """What a program has begun, or been told: of a deduplication id, and a message's id.
+    """The start or the result of an action on a deduplication id, and the id of its message.
 
-    since, until: of a claim, when it was asked for, and when its clock said that it ends.
+    since, until: when a claim was requested, and when it ends by the clock of its program.
     """
 
     at: float
@@ -50,8 +50,8 @@ class Note(NamedTuple):
 class History:
     """The notes of one load.
 
-    ids: what became of each deduplication id in the end. ahead: how far any clock was ahead of the
-    right one at any time, in seconds; right: what that said at 0 of `time.monotonic`.
+    ids: the message id of each deduplication id in the end. ahead: the most seconds that any clock
+    was ahead of the right one. right: the right time at 0 of `time.monotonic`.
     """
 
     notes: list[Note]
@@ -61,7 +61,7 @@ class History:
     _ends: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def broken(self) -> Iterator[str]:
-        """What the queue has promised otherwise."""
+        """The broken promises."""
         self.notes.sort()
         for note in self.notes:
             if note.what in ("acking", "releasing"):
@@ -76,36 +76,36 @@ class History:
             yield from self._holders(claims)
 
     def _order_of_puts(self) -> Iterator[str]:
-        """A put that begins when another was answered comes behind it, whatever clocks say.
+        """A put that begins after another was answered comes behind it, whatever clocks say.
 
-        One that was put by a clock far ahead keeps the others behind it only as long as it stands.
+        Behind a message that was put by a clock far ahead, this holds while it is in the queue.
         """
-        answered: dict[str, int] = {}  # the places of what was answered, by id
-        before: dict[str, dict[str, int]] = {}  # those, when a put began
-        standing: set[str] = set()
+        answered: dict[str, int] = {}  # places of answered puts, by id
+        before: dict[str, dict[str, int]] = {}  # the answered puts when a put began
+        stored: set[str] = set()
         for note in self.notes:
             if note.what == "acking":
-                standing.discard(note.message_id)
+                stored.discard(note.message_id)
             elif note.what == "putting":
                 before.setdefault(note.one, dict(answered))
             elif note.what == "put":
                 place = place_of(note.message_id)
                 if any(
-                    place < other <= place + MINUTE_TICKS or (place < other and one in standing)
+                    place < other <= place + MINUTE_TICKS or (place < other and one in stored)
                     for one, other in before[note.one].items()
                 ):
                     yield f"{note} is in front of what was answered before it began"
                 if self.ids[note.one] != note.message_id:
                     yield f"{note} has another id in the end, {self.ids[note.one]}"
                 if note.message_id not in answered:
-                    standing.add(note.message_id)
+                    stored.add(note.message_id)
                 answered[note.message_id] = place
 
     def _order_of_claims(self, group: str, claims: Sequence[Note]) -> Iterator[str]:
-        """What is claimed has nothing of its group in front of it that nobody acknowledged."""
+        """A claimed message has no unacknowledged message of its group in front of it."""
         places = sorted((place_of(i), i) for one, i in self.ids.items() if one[0] == group)
         acked = {note.message_id: note.at for note in reversed(self.notes) if note.what == "acking"}
-        last = {claim.message_id: claim.since for claim in claims}  # when it still was there
+        last = {claim.message_id: claim.since for claim in claims}  # it still existed then
         for claim in claims:
             for place, message_id in places:
                 if place >= place_of(claim.message_id):
@@ -115,10 +115,10 @@ class History:
                     yield f"{claim} has {message_id} in front of it"
 
     def _holders(self, claims: Sequence[Note]) -> Iterator[str]:
-        """One holder for each group, as long as no clock can have said that its claim has ended.
+        """A group has one holder, until a clock can say that its claim has ended.
 
-        A program may act by what it has read of a clock before that was set back. A claim that had
-        ended before its holder was told may be older than what was told before it.
+        A program may act on the time that it read before its clock was set back. A claim that ended
+        before its holder got the answer may be older than claims that were answered before.
         """
         early = self.right + self.ahead + _MARGIN_S
         held = [(claim, claim.until - early) for claim in claims if claim.until - early > claim.at]

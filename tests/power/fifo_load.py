@@ -1,7 +1,7 @@
-"""Senders and workers of a fifo queue on two hosts, killed before any of their calls.
+"""Senders and workers of a fifo queue on two hosts, which are killed before any of their calls.
 
-The clocks of the hosts are set while they run, forward and back, by less than a deduplication id is
-remembered.
+The clocks of the hosts are set forward and back while they run, by less than the time for which
+deduplication ids are remembered.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tests.spool.crashing import die_before
 
 QUEUE, GROUPS = "orders", "abcdefgh"
 HOLD_S = 2.0
-# How far a clock is off at most; in some loads one is hardly ever ahead, so that claims hold.
+# The largest error of a clock; in some loads clocks are hardly ahead, so that claims hold.
 FAR_S = 60.0
 _AHEAD_S = (0.0, 1.0, FAR_S)
-# A program does so many mutating calls at most before it is killed.
+# The most mutating calls of a program before it is killed.
 _MOST_CALLS = 150
 _STEP_EVERY_S = 0.1
 _HOSTS = 2
 
-_open, _write = os.open, os.write  # not those that a program dies in
+_open, _write = os.open, os.write  # not hooked by `die_before`
 
 
 class Log:
-    """Where a program notes what it does."""
+    """The file to which a program writes notes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._out: int | None = None  # opened by who writes, not by who starts that
+        self._out: int | None = None  # opened in the process that writes
 
     def note(self, what: str, one: str, message_id: str = "-", *times: float) -> None:
         if self._out is None:
@@ -57,13 +57,13 @@ def new(dedup_id: str) -> NewMessage:
 
 
 class Load:
-    """Two senders and two workers, of each one on each host, until the power is cut.
+    """A sender and a worker on each of two hosts, until the power is cut.
 
-    ahead: how far a clock is ahead at most. kills: how often a program was killed so far.
+    ahead: the most seconds that a clock is ahead. kills: the number of killed programs.
     """
 
     def __init__(self, root: Path, sync: SyncMode, folder: Path, chance: random.Random) -> None:
-        """folder: for the notes; its name is of this load alone."""
+        """folder: for the notes; its name is unique."""
         self._root, self._sync, self._chance = root, sync, chance
         self._name = folder.name
         self._fork = multiprocessing.get_context("fork")
@@ -75,7 +75,7 @@ class Load:
         self.kills = 0
 
     def run(self, seconds: float) -> None:
-        """Go on for some time, and until something was put and acknowledged."""
+        """Run for some time, at least until a message was put and one acknowledged."""
         folder = self._paths[0].parent
         folder.mkdir()
         self._running = [self._start(number) for number in range(4)]
@@ -89,14 +89,16 @@ class Load:
 
     def end(self) -> None:
         for process in self._running:
-            process.kill()  # a worker that waits for more would notice nothing
+            process.kill()  # a waiting worker would not notice the cut
             process.join()
 
     def notes(self) -> list[Note]:
-        """What they noted; but no acknowledgement that was refused, as its claim was over."""
+        """The notes without refused acknowledgements, whose claims had ended."""
         found: list[Note] = []
         for path in filter(Path.exists, self._paths):
-            whole = path.read_text().rpartition("\n")[0]  # who is killed may leave half a line
+            whole = path.read_text().rpartition("\n")[
+                0
+            ]  # a killed program may leave an incomplete line
             for note in map(Note.read, whole.splitlines()):
                 if note.what == "refused":
                     del found[-1]
@@ -124,7 +126,7 @@ class Load:
         return process
 
     def _start_again(self, seconds: float) -> None:
-        """Start what was killed within some seconds."""
+        """Restart the programs that are killed within some seconds."""
         sentinels = [process.sentinel for process in self._running]
         multiprocessing.connection.wait(sentinels, seconds)
         for number, process in enumerate(self._running):
@@ -134,7 +136,7 @@ class Load:
                 self._running[number] = self._start(number)
 
     def _open(self, host: int) -> Callable[[bool], Spool]:
-        """What opens the spool: events come to the programs of the first host only."""
+        """A function that opens the spool; only programs of the first host get events."""
         watch: Any = ("events", "poll")[host]
 
         def clock() -> float:
@@ -160,7 +162,7 @@ def _until_the_end(log: Log) -> Iterator[None]:
 
 
 def send(open_spool: Callable[[bool], Spool], log: Log, calls: int, seed: str) -> None:
-    """Put messages, and each third time what was put before once more."""
+    """Put messages, and sometimes the last ones again."""
     chance = random.Random(seed)
     die_before(calls)
     with _until_the_end(log), open_spool(False) as spool:
@@ -179,7 +181,7 @@ def send(open_spool: Callable[[bool], Spool], log: Log, calls: int, seed: str) -
 
 
 def _insist(act: Callable[[], object]) -> None:
-    """Act again while a process that got no time holds the message, as who is told 503 does."""
+    """Retry while another process holds the message, as clients do after a 503."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -192,7 +194,7 @@ def _insist(act: Callable[[], object]) -> None:
 
 
 def work(open_spool: Callable[[bool], Spool], log: Log, calls: int, seed: str) -> None:
-    """Claim, and acknowledge or release."""
+    """Claim messages, and acknowledge or release them."""
     chance = random.Random(seed)
     die_before(calls)
     with _until_the_end(log), open_spool(True) as spool:
@@ -207,7 +209,7 @@ def work(open_spool: Callable[[bool], Spool], log: Log, calls: int, seed: str) -
                 log.note("acking" if ack else "releasing", str(message.dedup_id), message.id)
                 try:
                     _insist(message.ack if ack else message.release)
-                except (ClaimEnded, NoSuchMessage):  # by a clock
+                except (ClaimEnded, NoSuchMessage):  # a clock ended the claim
                     log.note("refused", "-")
                     continue
                 if ack:

@@ -1,9 +1,9 @@
-"""What a load has done, as its clients wrote it down, and what may and may not come out of it.
+"""The history of a load as its clients recorded it, and the results that it allows.
 
-An operation is certain if its answer came before the horizon: the moment of a power cut. What was
-asked before it and not answered, or answered later, may have happened or not. But what was asked
-when the power was gone already, and was answered with a promise, is held to it: no sync can have
-succeeded any more. Own ids, which are used again, have a judge of their own: `tests.power.reuse`.
+An operation is certain if its answer came before the horizon, which is the moment of a power cut.
+Without an answer, or with a later one, it may have happened or not. But an operation that was
+requested after the cut and succeeded counts as certain: no sync can have succeeded then. Own ids,
+which are reused, are checked in `tests.power.reuse`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.power.reuse import Reuse, is_reused
 
 
 class Hold(NamedTuple):
-    """A time before which a message must not be handed out, and the operation that said so."""
+    """A time before which a message must not be delivered, and the operation that set it."""
 
     until: float  # Unix seconds
     op: Op
 
 
 class Message:
-    """All that happened to one message; a publish makes one for each queue."""
+    """The operations on a message; a publish makes one message for each queue."""
 
     def __init__(self, key: str, queue: str, id: str | None, post: Op) -> None:
         self.key = key
@@ -39,23 +39,23 @@ class Message:
     def story(self) -> str:
         ops = [self.post, *self.deletes, *(f for f, _ in self.fetches), *self.others]
         ops.sort(key=lambda op: op.called)
-        told = ", ".join(
+        operations = ", ".join(
             f"{op.verb} by {op.client} {op.called:.4f}..{op.answered:.4f} ({op.status})"
             for op in ops
         )
-        return f"{self.key} ({self.queue}:{self.id}): {told}"
+        return f"{self.key} ({self.queue}:{self.id}): {operations}"
 
 
 class History:
-    """Operations of one round, sorted out by message.
+    """Operations of one round by message.
 
     horizon: monotonic time from which on answers do not count.
-    over: monotonic time from which on they do again, for what was asked after it.
+    over: monotonic time from which on they count again, for operations that began after it.
     gone: keys of earlier rounds, all of which were deleted with an acknowledgement.
-    restarts: monotonic times, from and to, of an NFS server's restarts. It forgets in them what it
-        has done, and says that nothing is there when it is asked once more: who was told 404 by a
-        request that was under way then may have removed the message. At no other time: what was
-        not answered for another reason, such as a cable, the server knows when it is asked again.
+    restarts: monotonic start and end of the restarts of an NFS server. It forgets the calls that it
+        has done, and a repeated call fails with ENOENT: a request that was under way during a
+        restart and got 404 may have removed the message. After a lost connection alone, the server
+        recognises repeated calls.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class History:
         self.horizon = horizon
         self._over = over
         self._restarts = restarts
-        self.told_gone: list[Message] = []  # with a 404 that only a restart explains
+        self.excused: list[Message] = []  # got a 404 that only a restart explains
         self.gone = gone
         self.messages: dict[tuple[str, str], Message] = {}  # by key and queue
         self.findings: list[Finding] = []
@@ -79,7 +79,7 @@ class History:
         self._by_id: dict[tuple[str, str], Message] = {}
         self._ends: dict[str, list[Op]] = defaultdict(list)  # purges and deletions by queue
         self._moves: dict[str, list[Op]] = defaultdict(list)  # by target
-        self.reuse = Reuse(ops, self.is_told, self.find, gone, self._may_be_done)
+        self.reuse = Reuse(ops, self.answer_counts, self.find, gone, self._may_be_done)
         for op in ops:
             if op.verb == "move":
                 self._moves[op.to[0]].append(op)
@@ -89,20 +89,18 @@ class History:
 
     @property
     def keys(self) -> set[str]:
-        """All that was posted, or may have been."""
+        """The keys of all messages that were or may have been posted."""
         return self._keys | self.reuse.contents
 
-    def is_told(self, op: Op) -> bool:
-        """Whether the answer to an operation counts."""
+    def answer_counts(self, op: Op) -> bool:
+        """Whether the answer of an operation counts."""
         return op.answered < self.horizon or self._over < op.called < op.answered < NEVER
 
     def certain(self, op: Op) -> bool:
-        return op.status in DONE and self.is_told(op)
+        return op.status in DONE and self.answer_counts(op)
 
     def find(self, problem: str, text: str) -> None:
         self.findings.append(Finding(problem, text))
-
-    # -- sorting out -----------------------------------------------------------------------------
 
     def _add_posts(self, op: Op) -> None:
         if op.verb == "post" and not op.own:
@@ -122,7 +120,7 @@ class History:
         if op.verb == "fetch":
             for message_id, key, deadline, fault, *claim in op.got:
                 if not is_reused(message_id):
-                    message = self.came_out(op, message_id, key, deadline, fault)
+                    message = self.add_delivery(op, message_id, key, deadline, fault)
                     if message is not None and claim:
                         message.claims.append((claim[0], op, deadline))
         elif op.verb in ("purge", "delete_queue"):
@@ -136,10 +134,10 @@ class History:
             else:
                 message.others.append(op)
 
-    def came_out(
+    def add_delivery(
         self, op: Op, message_id: str, key: str | None, deadline: float, fault: str
     ) -> Message | None:
-        """Note that a message was handed out."""
+        """Record that a message was delivered."""
         message = self.identify(op.queue, message_id, key, fault)
         if message is not None:
             message.fetches.append((op, deadline))
@@ -148,7 +146,7 @@ class History:
     def identify(
         self, queue: str, message_id: str, key: str | None, fault: str = ""
     ) -> Message | None:
-        """Whose message stands or came out; what is no one's is a finding."""
+        """The message with an id and key; an unknown one is a finding."""
         posted_to = self._posted_to(key, queue)
         if key is None:
             self.find("torn", f"{queue}:{message_id}: {fault}")
@@ -157,27 +155,25 @@ class History:
         elif key not in self._keys:
             self.find("foreign", f"{queue}:{message_id} is {key}, which no one has posted")
         elif posted_to is None:
-            self.find("mixed", f"{key} came out of {queue}, where no one has posted it")
+            self.find("mixed", f"{key} was delivered from {queue}, where no one has posted it")
         else:
             message = self.messages[key, posted_to]
             if message.id not in (None, message_id):
-                self.find("mixed", f"{message.story()} came out as {queue}:{message_id}")
+                self.find("mixed", f"{message.story()} was delivered as {queue}:{message_id}")
             message.id = message_id
             self._by_id[queue, message_id] = message
             return message
         return None
 
     def _posted_to(self, key: str | None, queue: str) -> str | None:
-        """The queue to which a message was posted that is found in one; it may have been moved."""
+        """The queue to which a message was posted, which may have been moved to ``queue``."""
         for posted_to in (queue, *(move.queue for move in self._moves[queue])):
             if (key, posted_to) in self.messages:
                 return posted_to
         return None
 
-    # -- what must be ----------------------------------------------------------------------------
-
     def removals(self, message: Message) -> Iterator[Op]:
-        """What may have removed a message: its deletes, and purges and deletions of its queue."""
+        """Operations that may have removed it: deletes, and purges and deletions of its queue."""
         for op in message.deletes:
             if op.status != ENDED and (op.status != 404 or self._may_be_done(op)):
                 yield op
@@ -186,20 +182,20 @@ class History:
                 yield op
 
     def _may_be_done(self, op: Op) -> bool:
-        """Whether a restart can be why an operation was told that nothing is there."""
+        """Whether a restart can be the cause of a 404."""
         return any(op.called < end and op.answered > begin for begin, end in self._restarts)
 
     def is_stored(self, message: Message) -> bool:
-        """Whether it must be there: its post is certain, and no one has tried to remove it."""
+        """Whether it must be stored: its post is certain, and no operation can have removed it."""
         return self.certain(message.post) and not any(self.removals(message))
 
     def places(self, message: Message) -> set[str]:
-        """The queues in which a message may be found."""
+        """The queues in which a message may be."""
         moved = {to for to, moves in self._moves.items() for m in moves if m.queue == message.queue}
         return {message.queue, *moved}
 
     def is_moved(self, message: Message) -> bool:
-        """Whether it must have left its queue: a move was ordered after it had been stored."""
+        """Whether it must have left its queue by a move that began after it had been stored."""
         moves = (move for moves in self._moves.values() for move in moves)
         return self.certain(message.post) and any(
             move.called > message.post.answered and self.certain(move)
@@ -208,36 +204,36 @@ class History:
         )
 
     def removed_by(self, message: Message) -> list[Op]:
-        """What has certainly removed a message."""
+        """Operations that have certainly removed a message."""
         certain = [op for op in self.removals(message) if self.certain(op)]
         if message.post.answered == NEVER:
-            # It may have been stored after its queue was purged; only its own delete tells.
+            # It may have been stored after a purge of its queue.
             return [op for op in certain if op in message.deletes]
         return [op for op in certain if op in message.deletes or op.called > message.post.answered]
 
     def hold(self, message: Message, before: float) -> Hold | None:
-        """Until when a message must be hidden, as far as operations called by ``before`` tell."""
+        """Until when a message must be hidden, by the operations called before a time."""
         ops: list[tuple[Op, float]] = [(op, d) for op, d in message.fetches if op.called < before]
         ops += [(op, op.deadline) for op in message.others if op.called < before]
         if message.post.delay and not ops:
             ops.append((message.post, message.post.called_wall + message.post.delay))
         if not ops or any(op.answered >= min(before, self.horizon) for op, _ in ops):
-            return None  # one of them is under way, or uncertain
+            return None  # one of them is not finished, or uncertain
         ops = [(op, deadline) for op, deadline in ops if op.status in DONE]
         if not ops:
             return None
         last = max((op for op, _ in ops), key=lambda op: op.answered)
-        # Of several at the same time any may have been the last.
+        # Any of several concurrent operations may have been the last.
         near = [(op, d) for op, d in ops if op.answered >= last.called]
         if any(op.verb == "release" for op, _ in near):
             return None
         return Hold(min(d for _, d in near), last)
 
     def is_undone_release(self, message: Message, deadline: float, claim: str) -> bool:
-        """Whether it was released at last, and yet stands in a claim before that.
+        """Whether its last operation was a release, but it is in a claim from before that.
 
-        claim: the name of that in which it stands. A later claim, which nobody was told of, may
-        have the deadline of a renewal by chance, but not its name.
+        claim: the name of the claim that it is in. A later, unanswered claim may have the deadline
+        of a renewal by chance, but not its name.
         """
         holds = [*((op, op.deadline) for op in message.others), *message.fetches]
         if not holds or any(op.answered >= self.horizon for op, _ in holds):
@@ -251,7 +247,7 @@ class History:
         return any(abs(deadline - d) < ACCURACY_S for d in before)
 
     def check_load(self) -> None:
-        """What must hold while the daemons run: one holder at a time, no live message missing."""
+        """Check the load: a message has one holder at a time, and none is missing."""
         for message in self.messages.values():
             for op, _ in message.fetches:
                 self.check_fetch(message, op)
@@ -260,12 +256,12 @@ class History:
                 if op.status != 404 or not self._must_be_there(message, op):
                     continue
                 if self._may_be_done(op):
-                    self.told_gone.append(message)
+                    self.excused.append(message)
                 else:
                     self.find("lost", f"404 for a message that is there: {message.story()}")
 
     def check_fetch(self, message: Message, op: Op) -> None:
-        """A message that was handed out must not have been held, or removed."""
+        """Check that a delivered message was neither held nor removed."""
         hold = self.hold(message, op.called)
         overlapping = [
             other
@@ -279,11 +275,11 @@ class History:
             self.find("resurrected", message.story())
 
     def _check_claims(self, message: Message) -> None:
-        """What was done in a claim was done while it held; what was not, since it had ended."""
+        """An operation in a claim succeeds while the claim holds, and fails after its end."""
         changes = [*message.others, *message.deletes]
         for op in changes:
             given = [(f, until) for name, f, until in message.claims if name == op.claim]
-            if not op.claim or len(given) != 1 or not self.is_told(op):
+            if not op.claim or len(given) != 1 or not self.answer_counts(op):
                 continue
             [(fetch, until)] = given
             ends = [f for _, f, _ in message.claims if f is not fetch]
@@ -303,31 +299,29 @@ class History:
         others = (o for o in self.removals(message) if o is not op)
         return not any(o.called < op.answered for o in others)
 
-    # -- queues ----------------------------------------------------------------------------------
-
     def queues(self, before: Mapping[str, bool | None] | None = None) -> dict[str, bool | None]:
-        """Whether each queue exists; None: it may. before: the same, before this history."""
-        told = dict(before or {})
+        """Whether each queue exists; None: unknown. before: the same, before this history."""
+        known = dict(before or {})
         for op in self.ops:  # a queue is created and deleted by one client only
             if op.verb in ("create", "delete_queue"):
                 exists = op.verb == "create"
                 if self.certain(op):
-                    told[op.queue] = exists
-                elif told.get(op.queue) is not exists:
-                    told[op.queue] = None  # otherwise it was so already, and still is
-        return told
+                    known[op.queue] = exists
+                elif known.get(op.queue) is not exists:
+                    known[op.queue] = None  # else the operation cannot have changed it
+        return known
 
     def last_of(self, queue: str) -> str:
-        """What was done to a queue at last, for the story of a finding."""
+        """The last operations on a queue, for the story of a finding."""
         last = [op for op in self.ops if op.queue == queue][-3:]
-        told = ", ".join(f"{op.verb} {op.called:.4f}..{op.answered:.4f}" for op in last)
-        return f"{told}; counted until {self.horizon:.4f}"
+        operations = ", ".join(f"{op.verb} {op.called:.4f}..{op.answered:.4f}" for op in last)
+        return f"{operations}; counted until {self.horizon:.4f}"
 
-    def visibilities(self, told: dict[str, set[float]]) -> None:
-        """Bring up to date which visibility timeouts each queue may have."""
+    def visibilities(self, known: dict[str, set[float]]) -> None:
+        """Update the visibility timeouts that each queue may have."""
         for op in self.ops:
             if op.verb == "configure":
                 if self.certain(op):
-                    told[op.queue] = {op.visibility}
+                    known[op.queue] = {op.visibility}
                 else:
-                    told.setdefault(op.queue, {30.0}).add(op.visibility)
+                    known.setdefault(op.queue, {30.0}).add(op.visibility)

@@ -1,4 +1,4 @@
-"""What comes out of a spool after a crash, and what stands in it, held against its history."""
+"""Compares the messages in a spool after a crash with its history."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tests.power.reuse import is_reused
 from tests.power.verbs import ATTEMPT, OverHttp
 
 _HELD_S = 3600.0
-# What is hidden for no longer is waited for; the rest is looked at where it stands.
+# Messages that are hidden for less are waited for; the others are read from their files.
 _SOON_S = 1.0
 _stamps = Stamps()
 
 
-class Standing(NamedTuple):
-    """A message's file in the tree."""
+class StoredFile(NamedTuple):
+    """The file of a message."""
 
     folder: str
     queue: str
     id: str
     deadline: float  # Unix seconds; 0: none
-    claim: str  # the name of the claim in which it stands, if it does
+    claim: str  # the name of its claim, if it has one
     path: Path
 
 
 class Inspection:
-    """One look at a spool whose daemons run again; what is wrong goes to the history's findings."""
+    """An inspection of a spool whose daemons run again; it adds to the findings of its history."""
 
     def __init__(self, history: History, root: Path, http: OverHttp) -> None:
-        self.came_out = 0
+        self.delivered = 0
         self.hidden = 0
         self._history = history
         self._root = root
@@ -54,18 +54,18 @@ class Inspection:
         self.dead = DeadHistory(history.ops, history.certain, history.find, history.gone)
 
     def run(self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]) -> None:
-        """Look at everything.
+        """Inspect everything.
 
-        queues: whether each exists (None: it may). settings: the visibility timeouts that each
+        queues: whether each exists (None: unknown). settings: the visibility timeouts that each
         queue may have.
         """
         self.check_queues(queues, settings)
         self.dedup.check_load()
         self._await_moves()
         for queue in {MAIN, BUSY, *queues}:
-            self._http.create(queue)  # what is left of a deleted queue would show itself
+            self._http.create(queue)  # shows leftovers of a deleted queue
         self._drain({MAIN, BUSY, *queues})
-        self._check_what_stands()
+        self._check_stored()
         self._history.reuse.check(looked=time.monotonic())
         self._check_dedup()
         self._check_dead()
@@ -74,7 +74,7 @@ class Inspection:
                 self._history.find("fsck", str(finding))
 
     def _await_moves(self) -> None:
-        """Wait until all moves are made that can be: one whose order is torn never is."""
+        """Wait until all moves are done, except those with a torn order."""
         folder = self._root / "moves"
         torn = {path for path in folder.glob("*.json") if _is_torn(path)}
         for path in sorted(torn):
@@ -84,14 +84,14 @@ class Inspection:
     def check_queues(
         self, queues: Mapping[str, bool | None], settings: Mapping[str, set[float]]
     ) -> None:
-        """Look at which queues there are, and at their settings; as in :meth:`run`."""
+        """Check which queues exist, and their settings; parameters as of :meth:`run`."""
         for queue, exists in queues.items():
             if exists is not None and self._is_there(queue) != exists:
                 what = "is gone" if exists else "is back"
                 what += f"; {self._history.last_of(queue)}"
                 self._history.find("lost" if exists else "resurrected", f"queue {queue} {what}")
         for queue, allowed in settings.items():
-            # A queue that is missing, and may be since its create was under way, has no settings.
+            # A queue whose create was under way may be missing, with its settings.
             if queues.get(queue) or self._is_there(queue):
                 self._check_settings(queue, allowed)
 
@@ -106,17 +106,17 @@ class Inspection:
         return (self._root / "queues" / queue).is_dir()
 
     def _drain(self, queues: set[str]) -> None:
-        """Fetch until nothing more can come within the next moment."""
+        """Fetch until no message can come within the next second."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             fetched = sum(self._fetch(queue) for queue in queues) + self._poll()
-            if not fetched and not any(self._comes_soon(found) for found in self._standing()):
+            if not fetched and not any(self._comes_soon(found) for found in self._stored()):
                 return
             if not fetched:
-                time.sleep(0.02)  # for the mover, and for timers that end soon
+                time.sleep(0.02)  # for the mover and for timers that end soon
         self._history.find("stuck", "something is ready, or its timer is over, and is not fetched")
 
-    def _comes_soon(self, found: Standing) -> bool:
+    def _comes_soon(self, found: StoredFile) -> bool:
         return found.folder != "delay" or found.deadline < time.time() + _SOON_S
 
     def _fetch(self, queue: str) -> int:
@@ -127,9 +127,9 @@ class Inspection:
             if (queue, message_id) in self._out:
                 self._history.find("duplicated", f"{queue}:{message_id} was fetched twice")
             self._out.add((queue, message_id))
-            self.came_out += 1
+            self.delivered += 1
             if is_reused(message_id):
-                self._history.reuse.came_out(op, message_id, known, deadline, fault)
+                self._history.reuse.add_delivery(op, message_id, known, deadline, fault)
                 continue
             message = self._history.identify(queue, message_id, known, fault)
             if message is not None:
@@ -141,23 +141,23 @@ class Inspection:
         op = Op(POLLS, DUPS, "inspection", time.monotonic(), time.time())
         op.got = [list(got) for got in self._http.dedup_poll(1000, _HELD_S)]
         op.answered, op.answered_wall, op.status = time.monotonic(), time.time(), 200
-        self.came_out += len(op.got)
+        self.delivered += len(op.got)
         self.dedup.check_poll(op)
         return len(op.got)
 
     def _check_dedup(self) -> None:
         sides: dict[str, list[Copy]] = {READ: [], WRITE: []}
-        for found in self._standing():
+        for found in self._stored():
             if found.queue in sides:
                 key, fault = _content_of(found, dedup.key_of)
                 message_id = found.id if found.queue == READ else None
                 sides[found.queue].append(Copy(message_id, key, found.deadline, fault))
-        self.dedup.check_standing(sides[READ], sides[WRITE])
+        self.dedup.check_stored(sides[READ], sides[WRITE])
 
     def _check_dead(self) -> None:
-        self.hidden += self.dead.check_standing(
+        self.hidden += self.dead.check_stored(
             (found.queue, found.id, found.path, *_content_of(found))
-            for found in self._all_standing()
+            for found in self._all_stored()
             if is_ours(found.queue)
         )
 
@@ -165,17 +165,17 @@ class Inspection:
         if self._history.removed_by(message):
             self._history.find("resurrected", message.story())
 
-    def _check_what_stands(self) -> None:
+    def _check_stored(self) -> None:
         seen: set[tuple[str, str]] = set()
-        for found in self._standing():
+        for found in self._stored():
             if found.queue in (READ, WRITE):
                 continue
             if (found.queue, found.id) in seen:
-                self._history.find("duplicated", f"{found.queue}:{found.id} stands twice")
+                self._history.find("duplicated", f"{found.queue}:{found.id} is stored twice")
             seen.add((found.queue, found.id))
             self.hidden += (found.queue, found.id) not in self._out
             if is_reused(found.id):
-                self._history.reuse.stands(
+                self._history.reuse.add_stored(
                     time.monotonic(), found.queue, found.id, found.deadline, *_content_of(found)
                 )
             elif (found.queue, found.id) not in self._out:
@@ -187,32 +187,32 @@ class Inspection:
         places = {(queue, message.id) for queue in self._history.places(message)} & seen
         if not places and self._history.is_stored(message):
             self._history.find("lost", message.story())
-        if places and message in self._history.told_gone:
+        if places and message in self._history.excused:
             self._history.find("lost", f"404 for a message that is there: {message.story()}")
         if len(places) > 1:
             self._history.find("duplicated", f"by a move: {message.story()}")
         if (message.queue, message.id) in seen and self._history.is_moved(message):
             self._history.find("undone", f"a move: {message.story()}")
 
-    def _check_hidden(self, found: Standing) -> None:
+    def _check_hidden(self, found: StoredFile) -> None:
         message = self._history.identify(found.queue, found.id, *_content_of(found))
         if message is None:
             return
         self._check_no_longer_there(message)
         if self._history.is_undone_release(message, found.deadline, found.claim):
-            where = f"it stands in {found.folder} until {found.deadline:.3f} as {found.claim}"
+            where = f"it is in {found.folder} until {found.deadline:.3f} as {found.claim}"
             self._history.find("undone", f"a release, {where}: {message.story()}")
         hold = self._history.hold(message, float("inf"))
         if hold is not None and found.deadline < hold.until - ACCURACY_S:
             early = hold.until - found.deadline
             self._history.find("held twice", f"{early:.3f} s too early: {message.story()}")
 
-    def _standing(self) -> Iterator[Standing]:
-        """Those whose queues are fetched from."""
-        return (found for found in self._all_standing() if not is_ours(found.queue))
+    def _stored(self) -> Iterator[StoredFile]:
+        """The messages in queues that are fetched from."""
+        return (found for found in self._all_stored() if not is_ours(found.queue))
 
-    def _all_standing(self) -> Iterator[Standing]:
-        """The messages in the tree, those that this look has claimed included."""
+    def _all_stored(self) -> Iterator[StoredFile]:
+        """All messages in the spool, including those that this inspection has claimed."""
         for folder in ("new", "delay"):
             for path in (self._root / folder).iterdir():
                 parts = split_entry(path.name)
@@ -223,21 +223,21 @@ class Inspection:
                 yield from _look("queues", queue.name, path.name, path)
 
 
-def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[Standing]:
+def _look(folder: str, queue: str, message_id: str, path: Path) -> Iterator[StoredFile]:
     try:
         mtime_ns = path.stat().st_mtime_ns
     except FileNotFoundError:
-        return  # it has just moved on
+        return  # it has just been moved
     stamp = _stamps.decode(message_id, mtime_ns)
     if stamp is None:
-        yield Standing(folder, queue, message_id, 0.0, "", path)
+        yield StoredFile(folder, queue, message_id, 0.0, "", path)
         return
     claim = claim_name(_stamps, stamp.deliveries or 0, stamp.deadline_ms)
-    yield Standing(folder, queue, message_id, stamp.deadline_ms / 1000, claim, path)
+    yield StoredFile(folder, queue, message_id, stamp.deadline_ms / 1000, claim, path)
 
 
 def _content_of(
-    found: Standing, key_of: Callable[[bytes], str] = bodies.key_of
+    found: StoredFile, key_of: Callable[[bytes], str] = bodies.key_of
 ) -> tuple[str | None, str]:
     body, _, attributes = unpack(found.path.read_bytes(), facts(found.id))
     try:
@@ -247,7 +247,7 @@ def _content_of(
 
 
 def _is_torn(order: Path) -> bool:
-    """Whether the file of a move has lost its content; one that is made meanwhile has not."""
+    """Whether the file of a move has lost its content; a move that has just ended has not."""
     try:
         json.loads(order.read_bytes())
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Kills: two full suites on one tree under load, whose programs and clients die and hang at random.
+"""Kills and pauses programs and clients of two full suites on one spool under load.
 
-In the spirit of Jepsen's total queue: whatever was acknowledged comes out or was deleted, whatever
-comes out was put in, and no one gets what another holds. A SIGKILL loses nothing that the kernel
-has, so here every answer is certain, whenever it came.
+As in Jepsen's total queue, every acknowledged message is delivered or was deleted, every delivered
+message was put, and no client gets a message that another holds. A SIGKILL loses nothing that the
+kernel has, so every answer is certain.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _NEVER = float("inf")
 
 
 class TwoSuites:
-    """Rounds of kills on one tree. A round is one victim: killed and started again, or stopped.
+    """Rounds of kills on one spool. In each, one program is killed and restarted, or paused.
 
-    programs_of: where the programs of each of the HOSTS run. pauses: seconds between two rounds, at
-    least and at most. slow_s: by how many seconds at most a sync of each host takes longer, so that
-    short claims are over before they are synced. weights: what the clients do. least: what is
-    acknowledged before the end.
+    programs_of: starts the programs of each of the HOSTS. pauses: the least and most seconds
+    between two rounds. slow_s: the longest delay of a sync on each host, so that short claims end
+    before they are synced. weights: of the actions of clients. least: the number of operations that
+    are acknowledged before the end.
     """
 
-    _keeps_reasons = True  # the filesystem, those of burials
+    _keeps_reasons = True  # whether the filesystem keeps reasons of burials
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TwoSuites:
         self._restarts: list[tuple[float, float]] = []  # see `History`
 
     def run(self, rounds: int) -> Results:
-        """So many kills, then quiet, then a look at everything."""
+        """Run the rounds, end the load, and inspect everything."""
         try:
             for host in self._hosts.values():
                 host.start()
@@ -115,7 +115,7 @@ class TwoSuites:
         return OverHttp(self._hosts[node].url)
 
     def _start_client(self, node: str) -> None:
-        # Each has queues of its own: what a dead one asked for may still be done.
+        # Each has its own queues: requests of a killed client may still be carried out.
         name = f"{node}{self._started}-kills"
         self._started += 1
         library = node == LIBRARY
@@ -128,7 +128,7 @@ class TwoSuites:
         self._files.append(file)
 
     def _strike(self) -> None:
-        """Kill or stop one program; it runs again afterwards."""
+        """Kill and restart one program, or pause it."""
         deadly = self._chance.random() < 0.6
         if self._chance.random() < 0.3:
             name = self._chance.choice(sorted(self._clients))
@@ -171,11 +171,11 @@ class TwoSuites:
             operations=len(ops),
             acknowledged=sum(history.certain(op) for op in ops),
             uncertain=sum(not history.certain(op) for op in ops),
-            came_out=inspection.came_out,
+            delivered=inspection.delivered,
             hidden=inspection.hidden,
             findings=history.findings,
         )
 
     def _inspected(self) -> tuple[Path, OverHttp]:
-        """The tree as it is looked at in the end, and an mq that works on it."""
+        """The root that is inspected at the end, and an mq that serves it."""
         return self._root, self._http("one")

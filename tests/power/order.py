@@ -1,7 +1,7 @@
-"""Whether what overlapped can have been done one after the other, with what was told of it.
+"""Checks whether concurrent operations with their results are linearizable.
 
-The search of Wing and Gong: next may come whatever began before all that is left is over. What was
-seen once is not looked at again (Lowe).
+The search of Wing and Gong: the next operation is one that began before the end of every other that
+is left. States that were visited before are skipped (Lowe).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True)
 class Step(Generic[S]):
-    """Something that was done at one moment from ``called`` to ``latest``.
+    """An operation that took effect at one moment from ``called`` to ``latest``.
 
-    must: whether it was done for certain; otherwise it may have been left out.
-    apply: gives the state after it; None where it cannot have gone as it was told.
-    kind: of promise that is broken if it cannot. what: in words, for a story.
+    must: whether it was done for certain; otherwise it may not have happened.
+    apply: returns the state after it; None if its result is impossible in a state.
+    kind: the promise that it breaks if it is impossible. what: its text for a story.
     """
 
     called: float
@@ -31,7 +31,7 @@ class Step(Generic[S]):
 
 
 def first_unexplained(steps: Sequence[Step[S]], first: S) -> Step[S] | None:
-    """The step whose end leaves no order that explains all until then; None: all is explained."""
+    """The first step until whose end no order explains all steps; None if an order exists."""
     if _explains(steps, first):
         return None
     ends = sorted((step for step in steps if step.must), key=lambda step: step.latest)
@@ -46,7 +46,7 @@ def first_unexplained(steps: Sequence[Step[S]], first: S) -> Step[S] | None:
 
 
 def _until(steps: Sequence[Step[S]], moment: float) -> Iterator[Step[S]]:
-    """What had begun by a moment; of what was not over then no one knows if it was done."""
+    """The steps that had begun by a moment; those that had not ended are uncertain."""
     for step in steps:
         if step.called <= moment:
             yield step if step.latest <= moment else replace(step, must=False)
@@ -74,7 +74,7 @@ def _explains(steps: Sequence[Step[S]], first: S) -> bool:
 
 
 def _next(ordered: Sequence[Step[S]], left: int) -> list[int]:
-    """What may come next of those that are left, the most likely last."""
+    """The steps that may come next, the most likely last."""
     bound = float("inf")
     found = []
     for n in _bits(left):
@@ -89,7 +89,7 @@ def _next(ordered: Sequence[Step[S]], left: int) -> list[int]:
 
 
 def _without_missed(ordered: Sequence[Step[S]], left: int, now: float) -> int:
-    """Leave out what can only have been done before ``now``, and so was not done at all."""
+    """Remove steps that can only have been done before ``now``, and so were not done."""
     for n in _bits(left):
         if ordered[n].called > now:
             break

@@ -1,8 +1,7 @@
-"""Starts programs in milliseconds: forks them from a process that has imported them already.
+"""Starts programs in milliseconds: forks them from a process that has already imported them.
 
-They are the programs themselves, called with their command lines; only the half second of imports
-is saved. Commands come as lines of JSON on stdin, answers go to stdout. At the end of stdin, and
-if this process dies, all of its children are killed.
+They are the real programs with their command lines. Commands come as lines of JSON on stdin,
+answers go to stdout. At the end of stdin, and if this process dies, all children are killed.
 """
 
 from __future__ import annotations

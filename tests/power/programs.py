@@ -1,4 +1,4 @@
-"""Programs that a server forks for the harness: they start in milliseconds and end at a word."""
+"""Programs that a server forks for the harness, so that they start in milliseconds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SERVER = [sys.executable, "-m", "tests.power.program_server"]
 
 
 class Programs:
-    """Starts and kills programs; ends them all at the end of its ``with``.
+    """Starts and kills programs, which end with the ``with``.
 
-    host: where they run; None: here.
+    host: the host of the programs; None: this machine.
     """
 
     def __init__(self, logs: Path, host: Host | None = None) -> None:
@@ -72,8 +72,8 @@ class Programs:
         without: Sequence[str],
         slow_s: float = 0.0,
     ) -> int:
-        """Start a daemon and wait until it is ready; its process id."""
-        # Nobody on another host could reach it: its address is one of this network.
+        """Start a daemon and wait until it is ready. Returns its process id."""
+        # The address of the listener is in the network of the host.
         with nullcontext() if self._host is None else self._host.inside():
             listener = Listener()
         try:
@@ -93,16 +93,16 @@ class Programs:
     def client(
         self, name: str, program: str, argv: Sequence[str], without: Sequence[str] = ()
     ) -> int:
-        """Start a client of the load; its process id."""
+        """Start a client of the load. Returns its process id."""
         return self._start(name, program, argv, "", without)
 
     def kill(self, pid: int) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Send SIGKILL and wait for the end."""
         self._running.remove(pid)
         self._ask({"kill": pid})
 
     def stop(self, pid: int) -> None:
-        """SIGSTOP: it neither runs nor dies until :meth:`go_on`."""
+        """Send SIGSTOP; `go_on` continues the program."""
         self._ask({"signal": signal.SIGSTOP, "to": pid})
 
     def go_on(self, pid: int) -> None:
@@ -116,7 +116,7 @@ class Programs:
         return _state(pid) not in ("Z", "")
 
     def log(self, name: str) -> str:
-        """What a program has said on stderr, in all of its lives."""
+        """The stderr of all runs of a program."""
         return (self._logs / f"{name}.log").read_text()
 
     def _start(
@@ -152,7 +152,7 @@ class Programs:
 
 
 def _state(pid: int) -> str:
-    """The letter that tells a process's state: Z for a dead one; empty where there is none."""
+    """The letter of a process's state: Z for a zombie, empty if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

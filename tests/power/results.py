@@ -1,4 +1,4 @@
-"""What rounds of crashes came to."""
+"""Results of rounds of crashes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from tests.power.ops import Finding
 
 @dataclass
 class Results:
-    """What the rounds of a campaign came to."""
-
     rounds: int = 0
     operations: int = 0
     acknowledged: int = 0
     uncertain: int = 0
-    came_out: int = 0
+    delivered: int = 0
     hidden: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, other: Results) -> None:
-        for name in ("rounds", "operations", "acknowledged", "uncertain", "came_out", "hidden"):
+        for name in ("rounds", "operations", "acknowledged", "uncertain", "delivered", "hidden"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.findings += other.findings
 
@@ -33,7 +31,7 @@ class Results:
         kinds = self.kinds
         return (
             f"{self.rounds} rounds, {self.operations} operations, {self.acknowledged} acknowledged,"
-            f" {self.came_out} came out, {self.hidden} stayed hidden;"
+            f" {self.delivered} delivered, {self.hidden} stayed hidden;"
             f" {kinds['lost']} lost, {kinds['duplicated'] + kinds['held twice']} duplicated,"
             f" {kinds['torn'] + kinds['mixed'] + kinds['foreign']} torn or foreign,"
             f" {kinds['resurrected']} resurrected,"

@@ -1,10 +1,10 @@
-"""Own ids that are used again: what a load has done to each, and whether one order explains it.
+"""The history of own ids that are reused, and a check that it is linearizable.
 
-Under such an id stands one message after the other, each with content of its own, by which it is
-known whose put came out. Several clients put, take and remove them at the same time, so it is asked
-whether there is an order of all that was told, within the times at which it can have been done, in
-which each answer is true: what came out stood there then and nobody held it, what was put came
-where nothing stood, and what stands in the end is the last that was put and not removed.
+An id has one message after another, each with its own content, which identifies its put. Several
+clients put, take and remove them concurrently. There must be an order of all operations, within
+their times, in which every answer is right: a delivered message was stored and not held, a put
+found the id free, and the message that is stored in the end is the last that was put and not
+removed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fsmq.spool.layout.names import new_id, siblings
 from tests.power.ops import ACCURACY_S, DONE, NEVER, Op
 from tests.power.order import Step, first_unexplained
 
-# All clients share them. A UUIDv7 stays as it is whatever it carries; others are marked then.
+# Own ids that all clients share. A UUIDv7 gets a suffix for a message with attributes.
 PLAIN = tuple(f"own-{n}" for n in range(4))
 CARRYING = tuple(f"01890a5d-ac96-774b-bcce-b302099a800{n}" for n in range(4))
 _POOL = frozenset((*PLAIN, *CARRYING))
 
 
 def bare(message_id: str) -> str:
-    """The own id that a put was asked for whose message has this one."""
+    """The own id of the put of a message id."""
     return siblings(message_id)[0]
 
 
@@ -33,58 +33,58 @@ def is_reused(message_id: str) -> bool:
     return bare(message_id) in _POOL
 
 
-class Standing(NamedTuple):
-    """What stands under an own id; until: Unix seconds until which it is promised to be hidden."""
+class State(NamedTuple):
+    """The message of an own id. until: Unix seconds until which it must be hidden."""
 
     id: str = ""
     content: str = ""
     until: float = 0.0
 
 
-NOTHING = Standing()
+NOTHING = State()
 Place = tuple[str, str]  # a queue and a bare own id
 
 
 @dataclass
-class _Asked:
-    """What was asked of one own id in one queue, and what was seen of it."""
+class _Operations:
+    """The operations on one own id in one queue, and the inspections."""
 
     puts: list[Op] = field(default_factory=list)
     removals: list[Op] = field(default_factory=list)
     changes: list[Op] = field(default_factory=list)  # renewals and releases
-    fetches: list[tuple[Op, Standing]] = field(default_factory=list)
-    looks: list[tuple[float, Standing]] = field(default_factory=list)  # when all had ended
+    fetches: list[tuple[Op, State]] = field(default_factory=list)
+    looks: list[tuple[float, State]] = field(default_factory=list)  # when all had ended
 
 
 class Reuse:
     """The operations of one round on own ids.
 
-    is_told: whether an operation's answer counts.
-    find: takes the kind and the story of what is wrong.
+    answer_counts: whether an operation's answer counts.
+    find: reports the kind and the story of a broken promise.
     gone: contents of earlier rounds, all of which were removed.
-    is_excused: whether "not there" may be the answer to who has removed it.
+    is_excused: whether a removal may have been done though its answer was 404.
     """
 
     def __init__(
         self,
         ops: Iterable[Op],
-        is_told: Callable[[Op], bool],
+        answer_counts: Callable[[Op], bool],
         find: Callable[[str, str], None],
         gone: set[str],
         is_excused: Callable[[Op], bool] = lambda op: False,
     ) -> None:
-        self._is_told = is_told
+        self._answer_counts = answer_counts
         self._find = find
         self._gone = gone
         self._is_excused = is_excused
-        self._asked: dict[Place, _Asked] = defaultdict(_Asked)
+        self._operations: dict[Place, _Operations] = defaultdict(_Operations)
         self._ends: dict[str, list[Op]] = defaultdict(list)  # purges, by queue
         self._put: dict[str, Place] = {}  # where each content was put
         found = list(ops)
         for op in found:
             if op.verb == "post" and op.own:
                 place = (op.queue, bare(op.own))
-                self._asked[place].puts.append(op)
+                self._operations[place].puts.append(op)
                 self._put[op.content] = place
         for op in found:
             self._add(op)
@@ -99,20 +99,20 @@ class Reuse:
         elif op.verb == "fetch":
             for message_id, found, deadline, fault, *_ in op.got:
                 if is_reused(message_id):
-                    self.came_out(op, message_id, found, deadline, fault)
+                    self.add_delivery(op, message_id, found, deadline, fault)
         elif op.verb in ("delete", "renew", "release") and is_reused(op.ids[0]):
-            asked = self._asked[op.queue, bare(op.ids[0])]
-            (asked.removals if op.verb == "delete" else asked.changes).append(op)
+            operations = self._operations[op.queue, bare(op.ids[0])]
+            (operations.removals if op.verb == "delete" else operations.changes).append(op)
 
-    def came_out(
+    def add_delivery(
         self, op: Op, message_id: str, found: str | None, deadline: float, fault: str
     ) -> None:
-        """Note that a message was handed out."""
-        asked = self._identify(op.queue, message_id, found, fault)
-        if asked is not None:
-            asked.fetches.append((op, Standing(message_id, found or "", deadline)))
+        """Record that a message was delivered."""
+        operations = self._identify(op.queue, message_id, found, fault)
+        if operations is not None:
+            operations.fetches.append((op, State(message_id, found or "", deadline)))
 
-    def stands(
+    def add_stored(
         self,
         when: float,
         queue: str,
@@ -121,28 +121,28 @@ class Reuse:
         found: str | None,
         fault: str,
     ) -> None:
-        """Note that a message stands when all operations have ended."""
-        asked = self._identify(queue, message_id, found, fault)
-        if asked is not None:
-            asked.looks.append((when, Standing(message_id, found or "", deadline)))
+        """Record a message that is stored when all operations have ended."""
+        operations = self._identify(queue, message_id, found, fault)
+        if operations is not None:
+            operations.looks.append((when, State(message_id, found or "", deadline)))
 
     def check(self, looked: float | None = None) -> None:
-        """What must hold; ``looked``: when it was looked at all that stands, after everything."""
-        for place, asked in self._asked.items():
-            if looked is not None and not asked.looks:
-                asked.looks.append((looked, NOTHING))
-            steps = list(self._steps(place, asked))
+        """Check all own ids. looked: the time of the inspection after all operations."""
+        for place, operations in self._operations.items():
+            if looked is not None and not operations.looks:
+                operations.looks.append((looked, NOTHING))
+            steps = list(self._steps(place, operations))
             wrong = first_unexplained(steps, NOTHING)
             if wrong is None:
                 continue
-            patient = list(self._steps(place, asked, holds=False))
+            patient = list(self._steps(place, operations, holds=False))
             is_held = first_unexplained(patient, NOTHING) is None
             self._find("held twice" if is_held else wrong.kind, _story(place, wrong, steps))
 
     def _identify(
         self, queue: str, message_id: str, found: str | None, fault: str
-    ) -> _Asked | None:
-        """What was asked of a message that stands or came out; what is no one's is a finding."""
+    ) -> _Operations | None:
+        """The operations on the id of a message; an unknown message is a finding."""
         place = (queue, bare(message_id))
         what = f"{queue}:{message_id}"
         if found is None:
@@ -154,113 +154,113 @@ class Reuse:
         elif self._put[found] != place:
             self._find("mixed", f"{what} is {found}, which was put as {':'.join(self._put[found])}")
         else:
-            return self._asked[place]
+            return self._operations[place]
         return None
 
-    # -- what was done, as steps -----------------------------------------------------------------
-
-    def _steps(self, place: Place, asked: _Asked, holds: bool = True) -> Iterator[Step[Standing]]:
-        """holds: whether what is held must not come out."""
-        for op in asked.puts:
-            yield self._put_step(op, asked.puts)
-        for op in asked.removals:
+    def _steps(
+        self, place: Place, operations: _Operations, holds: bool = True
+    ) -> Iterator[Step[State]]:
+        """holds: whether a held message must not be delivered."""
+        for op in operations.puts:
+            yield self._put_step(op, operations.puts)
+        for op in operations.removals:
             yield from self._removal_steps(op)
         for op in self._ends[place[0]]:
-            yield from self._purge_steps(op, asked.puts)
-        for op in asked.changes:
+            yield from self._purge_steps(op, operations.puts)
+        for op in operations.changes:
             yield from self._change_steps(op)
-        for op, given in asked.fetches:
-            if self._is_told(op):
+        for op, given in operations.fetches:
+            if self._answer_counts(op):
                 yield _fetch_step(op, given, holds)
-        for when, found in asked.looks:
+        for when, found in operations.looks:
             yield _look_step(when, found, holds)
 
-    def _put_step(self, op: Op, puts: Sequence[Op]) -> Step[Standing]:
-        standing = Standing(new_id(own=op.own, headed=bool(op.attempt)), op.content)
-        if not self._is_told(op):
-            # Killed in the middle it may be stored later; but not any more when a later put of
-            # the same id has been answered.
-            after = [p.answered for p in puts if self._is_told(p) and p.called > op.over]
+    def _put_step(self, op: Op, puts: Sequence[Op]) -> Step[State]:
+        stored = State(new_id(own=op.own, headed=bool(op.attempt)), op.content)
+        if not self._answer_counts(op):
+            # An interrupted put may be completed later, but not after the answer of a later put of
+            # the same id.
+            after = [p.answered for p in puts if self._answer_counts(p) and p.called > op.over]
             latest = min(after, default=NEVER)
-            return Step(op.called, latest, False, _stored(standing), "", _told(op))
+            return Step(op.called, latest, False, _stored(stored), "", _text(op))
         if op.status == 409:
             there = _if(lambda state: state != NOTHING)
-            return Step(op.called, op.answered, True, there, "resurrected", _told(op))
+            return Step(op.called, op.answered, True, there, "resurrected", _text(op))
         if op.delay:
-            standing = standing._replace(until=op.called_wall + op.delay)
-        return Step(op.called, op.answered, True, _stored(standing), "duplicated", _told(op))
+            stored = stored._replace(until=op.called_wall + op.delay)
+        return Step(op.called, op.answered, True, _stored(stored), "duplicated", _text(op))
 
-    def _removal_steps(self, op: Op) -> Iterator[Step[Standing]]:
+    def _removal_steps(self, op: Op) -> Iterator[Step[State]]:
         message_id = op.ids[0]
 
-        def gone(state: Standing) -> Standing:
+        def gone(state: State) -> State:
             return NOTHING if state.id == message_id else state
 
-        if not self._is_told(op):
-            yield Step(op.called, op.over, False, gone, "", _told(op))
+        if not self._answer_counts(op):
+            yield Step(op.called, op.over, False, gone, "", _text(op))
         elif op.status in DONE or (op.status == 404 and self._is_excused(op)):
-            yield Step(op.called, op.answered, True, gone, "", _told(op))
+            yield Step(op.called, op.answered, True, gone, "", _text(op))
         elif op.status == 404:
             not_there = _if(lambda state: state.id != message_id)
-            yield Step(op.called, op.answered, True, not_there, "lost", _told(op))
+            yield Step(op.called, op.answered, True, not_there, "lost", _text(op))
 
-    def _purge_steps(self, op: Op, puts: Sequence[Op]) -> Iterator[Step[Standing]]:
-        """A purge goes from folder to folder, and may meet what is put meanwhile, each time."""
-        is_told = self._is_told(op)
-        if is_told and op.status not in DONE:
+    def _purge_steps(self, op: Op, puts: Sequence[Op]) -> Iterator[Step[State]]:
+        """A purge goes from folder to folder, and may remove messages that are put meanwhile."""
+        counts = self._answer_counts(op)
+        if counts and op.status not in DONE:
             return
-        end = op.answered if is_told else op.over
-        if is_told:
-            yield Step(op.called, end, True, lambda state: NOTHING, "", _told(op))
+        end = op.answered if counts else op.over
+        if counts:
+            yield Step(op.called, end, True, lambda state: NOTHING, "", _text(op))
         for put in puts:
-            if put.called < end and not (self._is_told(put) and put.answered < op.called):
+            if put.called < end and not (self._answer_counts(put) and put.answered < op.called):
                 yield Step(op.called, end, False, lambda state: NOTHING)
-        if not is_told:
-            yield Step(op.called, end, False, lambda state: NOTHING, "", _told(op))
+        if not counts:
+            yield Step(op.called, end, False, lambda state: NOTHING, "", _text(op))
 
-    def _change_steps(self, op: Op) -> Iterator[Step[Standing]]:
-        """Renewals and releases, which act on whatever stands there."""
+    def _change_steps(self, op: Op) -> Iterator[Step[State]]:
+        """Renewals and releases, which act on the message that has the id."""
         message_id = op.ids[0]
-        is_told = self._is_told(op)
+        counts = self._answer_counts(op)
 
-        def changed(state: Standing) -> Standing | None:
+        def changed(state: State) -> State | None:
             return state._replace(until=op.deadline) if state.id == message_id else None
 
-        if not is_told:
-            yield Step(op.called, op.over, False, changed, "", _told(op))
+        if not counts:
+            yield Step(op.called, op.over, False, changed, "", _text(op))
         elif op.status in DONE:
-            yield Step(op.called, op.answered, True, changed, "resurrected", _told(op))
+            yield Step(op.called, op.answered, True, changed, "resurrected", _text(op))
 
 
-def _stored(standing: Standing) -> Callable[[Standing], Standing | None]:
-    return lambda state: standing if state == NOTHING else None
+def _stored(stored: State) -> Callable[[State], State | None]:
+    return lambda state: stored if state == NOTHING else None
 
 
-def _if(holds: Callable[[Standing], bool]) -> Callable[[Standing], Standing | None]:
-    """What changes nothing, and can only have been told where this holds."""
+def _if(holds: Callable[[State], bool]) -> Callable[[State], State | None]:
+    """A step that changes nothing, with an answer that is possible only in such a state."""
     return lambda state: state if holds(state) else None
 
 
-def _fetch_step(op: Op, given: Standing, holds: bool) -> Step[Standing]:
-    def taken(state: Standing) -> Standing | None:
+def _fetch_step(op: Op, given: State, holds: bool) -> Step[State]:
+    def taken(state: State) -> State | None:
         if state[:2] != given[:2] or (holds and op.answered_wall < state.until):
             return None
         return given
 
-    return Step(op.called, op.answered, True, taken, "resurrected", _told(op, given))
+    return Step(op.called, op.answered, True, taken, "resurrected", _text(op, given))
 
 
-def _look_step(when: float, found: Standing, holds: bool) -> Step[Standing]:
-    def seen(state: Standing) -> bool:
+def _look_step(when: float, found: State, holds: bool) -> Step[State]:
+    def seen(state: State) -> bool:
         is_early = holds and found.until < state.until - ACCURACY_S
         return state[:2] == found[:2] and not is_early
 
     kind = "lost" if found == NOTHING else "resurrected"
-    what = f"{found.content} stands there" if found.id else "nothing stands there"
+    what = f"{found.content} is stored" if found.id else "nothing is stored"
     return Step(when, when, True, _if(seen), kind, f"{what} {when:.4f}")
 
 
-def _told(op: Op, given: Standing | None = None) -> str:
+def _text(op: Op, given: State | None = None) -> str:
     what = op.own or " ".join(op.ids)
     if given is not None:
         what = f"{given.id} of {given.content} until {given.until:.3f}"
@@ -272,6 +272,6 @@ def _told(op: Op, given: Standing | None = None) -> str:
     return f"{op.verb} {what} by {op.client} {op.called:.4f}..{end:.4f} ({op.status})"
 
 
-def _story(place: Place, wrong: Step[Standing], steps: Sequence[Step[Standing]]) -> str:
-    told = [step.what for step in sorted(steps, key=lambda step: step.called) if step.what]
-    return f"{':'.join(place)}: nothing explains [{wrong.what}]; all: {', '.join(told)}"
+def _story(place: Place, wrong: Step[State], steps: Sequence[Step[State]]) -> str:
+    texts = [step.what for step in sorted(steps, key=lambda step: step.called) if step.what]
+    return f"{':'.join(place)}: nothing explains [{wrong.what}]; all: {', '.join(texts)}"

@@ -1,4 +1,4 @@
-"""Rounds of load, power cut and inspection on one image, with the real daemons."""
+"""Rounds of load, power cut and inspection on a disk, with the real daemons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.harness.suite import arbitrary_moment, eventually
 from tests.power.clients import BUSY, FAN, MAIN, MIXED, TOPIC
 from tests.power.daemons import Daemons
-from tests.power.dead import LAYS, of_home
+from tests.power.dead import POSTS, of_home
 from tests.power.dedup import ACKS, POLLS, READ, WRITE
 from tests.power.disk import Disk
 from tests.power.history import History
@@ -24,17 +24,18 @@ from tests.power.verbs import OverHttp
 _HTTP_CLIENTS = 3
 _LIBRARY_CLIENTS = 1
 _PREPARE_S = 0.05
-# Some deeds need something of before: what `_known` calls it.
-_NEEDS = {"delete_any": "mine", "release": "held", "ack_dups": "held_dups", "bury_laid": "laid"}
+# Actions that need messages from before, by their names in `_known`.
+_NEEDS = {"delete_any": "mine", "release": "held", "ack_dups": "held_dups", "bury_one": "buriable"}
 
 
 class Campaign:
-    """Rounds on one image. Use it in a ``with`` of its disk and its programs.
+    """Rounds on one disk, within the ``with`` of the disk and the programs.
 
-    weights: what the clients do, see `tests.power.clients.MIXED`.
-    before: what they do before that, to be brought to stable media by the harness itself.
+    weights: of the actions of clients, see `tests.power.clients.MIXED`.
+    before: of their actions before that, whose results the harness brings to stable media.
     without: a sync that the daemons leave out, by its name in `tests.power.syncs`.
-    least: what is acknowledged before the power is cut. longest_s: seconds from then on.
+    least: the number of operations that are acknowledged before the cut. longest_s: the longest
+    time from then to the cut.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Campaign:
     def run(
         self, rounds: int, *, is_enough: Callable[[Results], bool] = lambda results: False
     ) -> Results:
-        """Start, load, cut, look; so many times. The disk's own check comes at the end.
+        """Run rounds, then check the disk.
 
-        is_enough: whether to end before, with what the rounds have come to so far.
+        is_enough: whether to end early with the results until now.
         """
         results = Results()
         self._daemons.start()
@@ -111,10 +112,10 @@ class Campaign:
         self._disk.unmount()
         self._disk.mount()
         ops = read(files)
-        # An fsync that is under way at the cut may say that all is well, and what it was to sync be
-        # gone: it passed the check for a shutdown before, and finds nothing left to wait for
-        # afterwards. On Linux 6.18, of 701 such answers on xfs 462 were false, and of 4,036 on ext4
-        # none; nor was one of 635,000 that came before the cut, on either.
+        # Answers during the cut do not count: an fsync that has passed the check for a shutdown
+        # before it finds nothing to wait for afterwards and succeeds, though its data are lost. On
+        # Linux 6.18, 462 of 701 such answers on xfs were false, and none of 4,036 on ext4; none of
+        # 635,000 answers before the cut was false.
         history = History(ops, cut.began, self._gone, cut.ended)
         history.check_load()
         self._daemons.start()
@@ -128,13 +129,13 @@ class Campaign:
             operations=len(ops),
             acknowledged=sum(history.certain(op) for op in ops),
             uncertain=sum(not history.certain(op) for op in ops),
-            came_out=inspection.came_out,
+            delivered=inspection.delivered,
             hidden=inspection.hidden,
             findings=history.findings,
         )
 
     def _make_queues(self) -> None:
-        """The queues that all clients share, and a topic."""
+        """Create the queues that all clients share, and the topic."""
         http = OverHttp(self._daemons.url)
         for queue in (MAIN, BUSY, FAN):
             self._ask("create", queue)
@@ -149,7 +150,7 @@ class Campaign:
     def _prepare(self) -> list[Path]:
         assert self._before is not None
         files = self._load(self._before, "-before", [])
-        needs = {_NEEDS[deed] for deed in self._weights if deed in _NEEDS}
+        needs = {_NEEDS[action] for action in self._weights if action in _NEEDS}
         eventually(lambda: acknowledged(files) and needs <= self._prepared(files))
         time.sleep(_PREPARE_S)
         for pid in self._clients.values():
@@ -158,13 +159,13 @@ class Campaign:
         return files
 
     def _prepared(self, files: Sequence[Path]) -> set[str]:
-        """What somebody has by now."""
+        """The names of the things that any client has by now."""
         ops = read(files)
         known = [_known(f"c{number}", ops) for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS)]
         return {name for of_one in known for name, things in of_one.items() if things}
 
     def _load(self, weights: Mapping[str, int], suffix: str, known: Sequence[Op]) -> list[Path]:
-        """Start the clients, and one that starts again and again; the files to which they write."""
+        """Start the clients, and a program that restarts all the time; the files of the clients."""
         files = []
         self._clients = {}
         for number in range(_HTTP_CLIENTS + _LIBRARY_CLIENTS):
@@ -184,7 +185,7 @@ class Campaign:
         return files
 
     def _forget(self, keys: set[str]) -> None:
-        """Delete everything, so that whatever of it is seen again has come back."""
+        """Delete everything, so that a message that is found later is resurrected."""
         for queue in list(self._seen_queues):
             self._ask("create", queue)
             stays = queue.partition("-")[0] in (MAIN, BUSY, FAN, "set")
@@ -208,7 +209,7 @@ class Campaign:
 
 
 def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:
-    """What a client has posted to the queues that all share, what it holds: queues and ids."""
+    """The messages that a client has posted to shared queues, and those that it holds."""
     own = [op for op in ops if op.client.startswith(f"{home}-")]
     shared = [op for op in own if op.queue in (MAIN, BUSY)]
     posted = [(op.queue, i) for op in shared if op.verb == "post" for i in op.ids if i]
@@ -216,7 +217,7 @@ def _known(home: str, ops: Sequence[Op]) -> dict[str, object]:
     held = [(op.queue, got[0], got[4]) for op in fetches for got in op.got]
     acked = {i for op in own if op.verb == ACKS for i in op.ids}
     dups = [got[0] for op in own if op.verb == POLLS for got in op.got if got[0] not in acked]
-    laid = {op.keys[0]: op.ids[0] for op in own if op.verb == LAYS and op.status == 201}
+    buriable = {op.keys[0]: op.ids[0] for op in own if op.verb == POSTS and op.status == 201}
     claimed = {(queue, message_id) for queue, message_id, _ in held}
     mine = [one for one in posted if one not in claimed]
-    return {"mine": mine, "held": held, "held_dups": dups, "laid": laid}
+    return {"mine": mine, "held": held, "held_dups": dups, "buriable": buriable}

@@ -1,6 +1,6 @@
-"""Every sync of the spool by a name, how to take one away, and how to make all of them slow.
+"""Names of all syncs of the spool, and functions that disable one or slow all down.
 
-With ``--sync fsync`` each sync is an fsync of one path, and its path tells what it is for.
+With ``--sync fsync`` each sync is an fsync of one path, which identifies its purpose.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 from fsmq.spool.durability.sync import Syncer
 
-# Relative to the root, as the descriptor's path shows it.
+# Patterns of paths relative to the root.
 SYNCS = {
     "message": r"new/\..+",  # the bytes of a message that is being stored
     "stamp": r"delay/.+",  # the deadline of a claim or a renewal
@@ -24,7 +24,7 @@ SYNCS = {
     "remove": r"remove",
     "config": r"config",
     "moves": r"moves",
-    "order": r"moves/\..+",  # of a move in the background, and its outcome
+    "order": r"moves/\..+",  # of a move in the background, and its result
     "topics": r"topics",
     "topic": r"topics/[^/]+",
     "subscription": r"topics/[^/]+/\..+",
@@ -36,7 +36,7 @@ SYNCS = {
     "forward": r"staging/[^/.][^/]*/[^/.]+",  # the same, while its files leave it
     "job": r"staging/\.[^/]+:[0-9]+",
     "manifest": r"staging/\.[^/]+:[0-9]+/\..+",
-    "note": r"staging/\.[^/]+\.tmp",  # the number that a job committed last
+    "note": r"staging/\.[^/]+\.tmp",  # the last number that a job committed
     "staging": r"staging",
     "moved": r"remove/.+",  # the folder of a queue that was purged or deleted
     "folders": r"(new|queues|queues/[^/]+|delay|remove|remove/.+|config|topics|topics/[^/]+)",
@@ -46,10 +46,7 @@ SYNCS = {
 
 
 def take_away(root: str, name: str) -> None:
-    """Let this process leave out one sync on a spool; for the rest of its life.
-
-    name: a key of ``SYNCS``, or ``syncfs``.
-    """
+    """Disable one sync on a spool in this process. name: a key of ``SYNCS``, or ``syncfs``."""
     if name == "syncfs":
         Syncer._syncfs = lambda self, fd: None  # type: ignore[method-assign]
         return
@@ -64,7 +61,7 @@ def take_away(root: str, name: str) -> None:
 
 
 def slow_down(longest_s: float) -> None:
-    """Let each sync of this process take up to so many seconds more, as on a disk that is busy."""
+    """Delay each sync of this process by a random time, as on a busy disk."""
     fsync, syncfs = os.fsync, Syncer._syncfs
 
     def wait() -> None:

@@ -1,12 +1,11 @@
-"""Power cuts under verbs by given id: what was acknowledged of an id holds, and it has one message.
+"""Power cuts under verbs by id: acknowledged operations hold, and an id has one message.
 
-Each worker has ids of its own, so that what must stand of each is known at every moment. Calls fail
-now and then, and beside them a program starts again and again.
+Each worker has its own ids, so the possible states of each are known at every moment. Some calls
+fail, and another program restarts all the time.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import time
@@ -17,11 +16,10 @@ import pytest
 
 from fsmq.spool import FsmqError, NewMessage, Spool, Unavailable
 from fsmq.spool.durability.sync import SyncMode
-from fsmq.spool.fsck import Severity, check
 from fsmq.spool.indexed import Indexed
+from tests.harness.spool_errors import errors_in
 from tests.harness.starting import failing_now_and_then, start_again_and_again
-from tests.harness.suite import eventually
-from tests.power.disk import CannotMount, Cut, Disk
+from tests.power.disk import Cut, Disk, cut_power_under
 
 _ROUNDS, _WORKERS, _IDS = 4, 3, 6
 _LOAD_S = 0.25
@@ -29,45 +27,45 @@ _HOLD_S = 600.0
 
 
 def work(root: Path, log: Path, worker: int, sync: SyncMode, seed: str) -> None:
-    """Act on ids at random, and note each deed before and after it, until the disk is gone."""
+    """Act on random ids until the disk is gone, with a note before and after each action."""
     chance = random.Random(seed)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with suppress(FsmqError, OSError), Spool(root, sync=sync) as spool:
         jobs = spool.indexed("jobs")
         for number in range(1_000_000):
             one, body = f"{worker}/{chance.randrange(_IDS)}", f"{seed}-{number}"
-            deed = chance.choice(("upsert", "upsert", "ensure", "remove", "ack", "postpone"))
-            os.write(out, f"begin {one} {deed} {body}\n".encode())
-            with suppress(Unavailable):  # then it may be done or not, and others go on
+            action = chance.choice(("upsert", "upsert", "ensure", "remove", "ack", "postpone"))
+            os.write(out, f"begin {one} {action} {body}\n".encode())
+            with suppress(Unavailable):  # it may be done or not
                 with failing_now_and_then(chance):
-                    told = _do(jobs, deed, one, body)
+                    told = _do(jobs, action, one, body)
                 os.write(out, f"end {one} {int(told)} {time.monotonic()!r}\n".encode())
 
 
-def _do(jobs: Indexed, deed: str, one: str, body: str) -> bool:
-    if deed == "upsert":
+def _do(jobs: Indexed, action: str, one: str, body: str) -> bool:
+    if action == "upsert":
         jobs.upsert([NewMessage(body.encode(), id=one)])
         return True
-    if deed == "ensure":
+    if action == "ensure":
         return jobs.ensure(NewMessage(body.encode(), id=one))
-    if deed == "remove":
+    if action == "remove":
         return jobs.remove(one)[0]
-    if deed == "postpone":
+    if action == "postpone":
         return jobs.postpone(one, 0.0)
     return jobs.claim(one, _HOLD_S) is not None and jobs.ack(one)[0]
 
 
 def allowed(log: Path, cut: Cut, before: dict[str, set[str | None]]) -> dict[str, set[str | None]]:
-    """For each id what may stand: a body, or None for no message."""
+    """The possible bodies of each id; None for no message."""
     state = {one: set(bodies) for one, bodies in before.items()}
     begun: tuple[str, str, str] | None = None
-    whole, _, _ = log.read_text().rpartition("\n")  # a kill may leave half a line
+    whole, _, _ = log.read_text().rpartition("\n")  # a kill may leave an incomplete line
     for line in whole.splitlines():
         what, one, *rest = line.split(" ")
         now = state.setdefault(one, {None})
         if what == "begin":
             begun = one, rest[0], rest[1]
-            # From here on it may be done.
+            # From now on it may be done.
             if rest[0] in ("upsert", "ensure"):
                 state[one] = now | {rest[1]}
             elif rest[0] in ("remove", "ack"):
@@ -78,18 +76,18 @@ def allowed(log: Path, cut: Cut, before: dict[str, set[str | None]]) -> dict[str
     return state
 
 
-def _after(deed: str, body: str, told: bool, now: set[str | None]) -> set[str | None]:
-    if deed == "upsert" or (deed == "ensure" and told):
+def _after(action: str, body: str, told: bool, now: set[str | None]) -> set[str | None]:
+    if action == "upsert" or (action == "ensure" and told):
         return {body}
-    if deed == "ensure":
+    if action == "ensure":
         return now - {None, body}
-    if deed in ("remove", "ack") and told:
+    if action in ("remove", "ack") and told:
         return {None}
-    return {None} if deed == "remove" else now
+    return {None} if action == "remove" else now
 
 
 def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str | None]]:
-    """Hold the tree against what may stand; what does."""
+    """Check the messages against the possible states; the actual state."""
     with Spool(root) as spool:
         spool.deliver()
         found = {one: spool.indexed("jobs").find(one) for one in state}
@@ -101,51 +99,40 @@ def inspect(root: Path, state: dict[str, set[str | None]]) -> dict[str, set[str 
         assert len(bodies) == len(set(bodies)), "two messages of one id"
         for message in claimed:
             one = message.given_id
-            standing = found[one or ""]
-            assert standing is not None
-            assert standing.body == message.body
+            stored = found[one or ""]
+            assert stored is not None
+            assert stored.body == message.body
         spool.deliver()
-    errors = [f for f in check(root, offline=True).findings if f.severity is Severity.ERROR]
-    assert errors == []
+    assert errors_in(root) == []
     return {one: {None if m is None else m.body.decode()} for one, m in found.items()}
 
 
-@pytest.mark.parametrize(("filesystem", "sync"), [("ext4", "fsync"), ("xfs", "auto")])
-def test_an_id_has_what_was_acknowledged(tmp_path: Path, filesystem: str, sync: SyncMode) -> None:
-    try:
-        with Disk(tmp_path / "disk", filesystem) as disk:
-            story(disk, tmp_path, sync, _ROUNDS, f"{filesystem}{sync}")
-    except CannotMount as error:
-        pytest.skip(str(error))
+@pytest.mark.parametrize(("disk", "sync"), [("ext4", "fsync"), ("xfs", "auto")], indirect=["disk"])
+def test_acknowledged_operations_by_id_survive_power_cuts(
+    disk: Disk, tmp_path: Path, sync: SyncMode
+) -> None:
+    story(disk, tmp_path, sync, _ROUNDS, f"{disk.kind}{sync}")
 
 
 def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> None:
-    """So many loads with a cut behind each."""
+    """Run rounds of a load and a power cut."""
     root, chance = disk.place / "mq", random.Random(seed)
     with Spool(root) as spool:
         spool.create_queue("jobs", index=True)
     disk.sync()
-    fork = multiprocessing.get_context("fork")
     state: dict[str, set[str | None]] = {}
     for number in range(rounds):
         logs = [folder / f"log-{number}-{worker}" for worker in range(_WORKERS)]
         workers = [
-            fork.Process(target=work, args=(root, log, worker, sync, f"{seed}{number}{worker}"))
+            (work, (root, log, worker, sync, f"{seed}{number}{worker}"))
             for worker, log in enumerate(logs)
         ]
-        starter = fork.Process(target=start_again_and_again, args=(root, sync))
-        for worker in (*workers, starter):
-            worker.start()
-        eventually(lambda logs=logs: all(is_under_way(log) for log in logs))
-        time.sleep(_LOAD_S * chance.uniform(0.0, 2))
-        cut = disk.cut_power()
-        starter.kill()
-        starter.join()
-        for worker in workers:
-            worker.kill()  # with the disk gone it may go on to try
-            worker.join()
-        disk.unmount()
-        disk.mount()
+        cut = cut_power_under(
+            disk,
+            [*workers, (start_again_and_again, (root, sync))],
+            lambda logs=logs: all(is_under_way(log) for log in logs),
+            _LOAD_S * chance.uniform(0.0, 2),
+        )
         for log in logs:
             mine = {one: bodies for one, bodies in state.items() if one[0] == log.name[-1]}
             state |= allowed(log, cut, mine)

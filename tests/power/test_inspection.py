@@ -1,4 +1,4 @@
-"""The look at a spool after a crash: what it says of queues and of their settings."""
+"""The inspection of queues and their settings after a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.power.verbs import OverHttp
 
 CUT = 5.0
 NAMES = ("missing", "plain", "set")
-"""A queue that is not there, one with the settings of a new one, and one that was set to 262 s."""
+"""A missing queue, one with default settings, and one that was set to 262 s."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def http(suite: Suite) -> OverHttp:
 
 
 def found(suite: Suite, http: OverHttp, queue: str, *ops: Op) -> list[str]:
-    """The kinds of what is wrong with a queue, after operations on it and a power cut."""
+    """The kinds of findings on a queue after operations and a power cut."""
     for one in ops:
         one.queue = queue
     history = History(list(ops), CUT, set(), over=CUT + 1)
@@ -47,26 +47,24 @@ def configure(called: float, answered: float = float("inf")) -> Op:
 def test_a_queue_whose_create_was_under_way_may_be_missing_with_its_settings(
     suite: Suite, http: OverHttp, queue: str
 ) -> None:
-    """As it was seen on xfs: the answer to the create came while the power was going."""
+    """Seen on xfs: the answer to the create came during the cut."""
     ops = create(4.9, CUT + 0.1), configure(CUT + 0.2)
     assert found(suite, http, queue, *ops) == []
 
 
-def test_a_queue_that_was_created_may_have_its_new_settings_or_not(
-    suite: Suite, http: OverHttp
-) -> None:
+def test_unacknowledged_settings_may_be_stored_or_not(suite: Suite, http: OverHttp) -> None:
     ops = create(1, 2), configure(4.9)
     assert found(suite, http, "plain", *ops) == found(suite, http, "set", *ops) == []
     assert found(suite, http, "missing", *ops) == ["lost", "lost"]
 
 
-def test_settings_that_were_acknowledged_must_be_there(suite: Suite, http: OverHttp) -> None:
+def test_acknowledged_settings_must_be_stored(suite: Suite, http: OverHttp) -> None:
     ops = create(1, 2), configure(3, 4)
     assert found(suite, http, "set", *ops) == []
     assert found(suite, http, "plain", *ops) == ["lost"]
     assert found(suite, http, "missing", *ops) == ["lost", "lost"]
 
 
-def test_no_later_create_excuses_that_a_queue_is_missing(suite: Suite, http: OverHttp) -> None:
+def test_an_unfinished_create_does_not_excuse_a_missing_queue(suite: Suite, http: OverHttp) -> None:
     ops = create(1, 2), configure(3), create(4.9, CUT + 0.1)
     assert found(suite, http, "missing", *ops) == ["lost", "lost"]

@@ -1,6 +1,6 @@
-"""Programs and clients that die or hang at random, two full suites on one tree.
+"""Kills and pauses of programs and clients of two full suites on one spool.
 
-The syncs of one suite are slow: its shortest claims are over before anyone is told of them.
+The syncs of one suite are slow, so its shortest claims end before they are answered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS, LEAST = 12, 50
     [(2, MIXED), (1, CONTENDED)],
     ids=["2 processes", "few messages that many want"],
 )
-def test_kills_lose_and_double_nothing(
+def test_kills_lose_and_duplicate_no_message(
     tmp_path: Path, processes: int, weights: Mapping[str, int]
 ) -> None:
     with Programs(tmp_path / "logs") as programs:

@@ -1,12 +1,11 @@
 """Power cuts under moves in the background.
 
-Of so many messages, timers included, while others scan both queues. And of messages chosen by their
-ids, at a rate, to and fro between a queue and its dead letters.
+Moves of a number of messages, also delayed ones, while a program scans both queues; and moves of
+chosen messages at a rate between a queue and its dead-letter queue.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import time
@@ -15,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from fsmq.spool import FsmqError, NewMessage, Spool
-from fsmq.spool.fsck import Severity, check
-from tests.harness.suite import eventually
-from tests.power.disk import Cut, Disk
+from tests.harness.spool_errors import errors_in
+from tests.power.disk import Cut, Disk, cut_power_under
 
 QUEUES = HERE, THERE = "here", "there"
 IDS = [f"id/{number}" for number in range(24)]
@@ -30,7 +28,7 @@ def is_later(one: str) -> bool:
 
 
 def move(root: Path, log: Path, seed: str) -> None:
-    """Move some there and back, and note each step with its moment."""
+    """Move messages back and forth, and note each step with its time."""
     chance = random.Random(seed)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -49,7 +47,7 @@ def move(root: Path, log: Path, seed: str) -> None:
 
 
 def scan(root: Path, log: Path, seed: str) -> None:
-    """What is shown is whole, and has the state that it should have, wherever it is."""
+    """Scan both queues; each message has its body and its state, in either queue."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with suppress(FsmqError, OSError), Spool(root, delivers=False) as spool:
         while True:
@@ -64,12 +62,12 @@ def scan(root: Path, log: Path, seed: str) -> None:
 
 
 def moved(here: int, source: str, count: int) -> int:
-    """How many are here after a move."""
+    """The number of messages here after a move."""
     return max(0, here - count) if source == HERE else min(len(IDS), here + count)
 
 
 def inspect(root: Path, log: Path, until: float, before: int) -> int:
-    """Hold the tree against what was told; how many are here now."""
+    """Check the messages against the notes; the number of messages here."""
     may = after = {before}
     for line in log.read_text().splitlines():
         what, source, number, at = line.split(" ")
@@ -77,7 +75,7 @@ def inspect(root: Path, log: Path, until: float, before: int) -> int:
             after = {moved(now, source, int(number)) for now in may}
             may |= after
         elif float(at) < until:
-            may = set(after)  # an order that was acknowledged is carried out, after a cut too
+            may = set(after)  # an acknowledged order is carried out
     with Spool(root) as spool:
         spool.make_moves()
         assert {one.status for one in spool.moves()} == {"complete"}
@@ -91,12 +89,9 @@ def inspect(root: Path, log: Path, until: float, before: int) -> int:
         here = sum(queues == [HERE] for queues in places.values())
         assert here in may
         assert sum(spool.counts(queue).total for queue in QUEUES) == len(IDS)
-    findings = check(root, offline=True).findings
-    assert [f for f in findings if f.severity is Severity.ERROR] == []
+    assert errors_in(root) == []
     return here
 
-
-# -- chosen ones, at a rate ------------------------------------------------------------------------
 
 DEAD, WHY = "dead", "it was tried"
 RATE = 200.0
@@ -105,7 +100,7 @@ Where = dict[str, str]  # the queue of each message
 
 
 def redrive(root: Path, log: Path, seed: str) -> None:
-    """Let chosen dead letters go home, and come back; note each step with its moment."""
+    """Redrive chosen dead letters and move them back, and note each step with its time."""
     chance = random.Random(seed)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with suppress(FsmqError, OSError), Spool(root) as spool:
@@ -124,7 +119,7 @@ def redrive(root: Path, log: Path, seed: str) -> None:
 
 
 def inspect_chosen(root: Path, log: Path, until: float, before: Where) -> Where:
-    """Hold the tree against what was told; where each message is now."""
+    """Check the messages against the notes; the queue of each message."""
     may, after = [before], before
     for line in log.read_text().splitlines():
         what, at, source, target, *chosen = line.split(" ")
@@ -145,15 +140,11 @@ def inspect_chosen(root: Path, log: Path, until: float, before: Where) -> Where:
             assert message.deliveries == 0
             assert message.dead_letter is not None
             assert (message.dead_letter.queue, message.dead_letter.reason) == (HERE, WHY)
-    findings = check(root, offline=True).findings
-    assert [f for f in findings if f.severity is Severity.ERROR] == []
+    assert errors_in(root) == []
     return where
 
 
-# -- cuts ------------------------------------------------------------------------------------------
-
-
-def test_an_ordered_move_is_made_and_no_message_is_lost(disk: Disk, tmp_path: Path) -> None:
+def test_an_ordered_move_is_completed_and_loses_no_message(disk: Disk, tmp_path: Path) -> None:
     root = disk.place / "mq"
     with Spool(root) as spool:
         for queue in QUEUES:
@@ -172,7 +163,7 @@ def test_an_ordered_move_is_made_and_no_message_is_lost(disk: Disk, tmp_path: Pa
     assert disk.check() == ""
 
 
-def test_chosen_ones_move_at_a_rate_and_no_others(disk: Disk, tmp_path: Path) -> None:
+def test_only_chosen_messages_are_moved(disk: Disk, tmp_path: Path) -> None:
     root = disk.place / "mq"
     with Spool(root) as spool:
         jobs = spool.queue(HERE, create=True)
@@ -189,25 +180,15 @@ def test_chosen_ones_move_at_a_rate_and_no_others(disk: Disk, tmp_path: Path) ->
 
 
 def cut_under(disk: Disk, number: int, logs: dict[Callable[..., None], Path]) -> Cut:
-    """Cut the power while these programs work, all of which have done something by then."""
+    """Cut the power under programs that have all done something."""
     disk.sync()
-    fork = multiprocessing.get_context("fork")
     seed = f"{disk.kind}{number}"
-    running = [
-        fork.Process(target=program, args=(disk.place / "mq", log, seed))
-        for program, log in logs.items()
-    ]
-    for process in running:
-        process.start()
-    eventually(lambda: all(is_under_way(log) for log in logs.values()))
-    time.sleep(LOAD_S * random.Random(seed).random())
-    cut = disk.cut_power()
-    for process in running:
-        process.kill()
-        process.join()
-    disk.unmount()
-    disk.mount()
-    return cut
+    return cut_power_under(
+        disk,
+        [(program, (disk.place / "mq", log, seed)) for program, log in logs.items()],
+        lambda: all(is_under_way(log) for log in logs.values()),
+        LOAD_S * random.Random(seed).random(),
+    )
 
 
 def is_under_way(log: Path) -> bool:

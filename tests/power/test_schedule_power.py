@@ -1,13 +1,12 @@
-"""Power cuts under movers that put what a schedule says, a consumer, and who defines schedules.
+"""Power cuts under movers that run schedules, a consumer, and a program that defines schedules.
 
-Each moment has one message, which comes once; what was acknowledged stands. Two movers, as of two
-hosts whose clocks differ, work at once; time passes fast, so that there is a moment every few
-milliseconds.
+Each scheduled time has one message, which is delivered once; acknowledged definitions are kept. Two
+movers with different clocks, as on two hosts, run at once; time passes fast, so that a scheduled
+time comes every few milliseconds.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import time
@@ -21,10 +20,9 @@ import pytest
 
 from fsmq.spool import FsmqError, NoSuchSchedule, Spool
 from fsmq.spool.durability.sync import SyncMode
-from fsmq.spool.fsck import Severity, check
 from fsmq.spool.schedules.schedule_files import ScheduleFiles
-from tests.harness.suite import eventually
-from tests.power.disk import CannotMount, Cut, Disk
+from tests.harness.spool_errors import errors_in
+from tests.power.disk import Cut, Disk, cut_power_under
 
 JOBS, TICKS = "jobs", "ticks"
 DEFINED = ("one", "two", "three")
@@ -34,7 +32,7 @@ Now = Callable[[], float]
 
 
 def clock(began: float, ahead: float = 0.0) -> Now:
-    """Unix seconds that pass fast. began: of ``time.monotonic()``."""
+    """A clock that runs fast. began: the start of the test by ``time.monotonic()``."""
     return lambda: BEGIN + (time.monotonic() - began) * SPEED + ahead
 
 
@@ -42,7 +40,7 @@ BEGIN = float(int(time.time()))
 
 
 class Log:
-    """What one program has begun, and been told."""
+    """The notes of a program: starts and ends of its actions."""
 
     def __init__(self, path: Path) -> None:
         self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -101,14 +99,14 @@ def define(root: Path, log: Log, sync: SyncMode, now: Now, seed: str) -> None:
 
 
 PROGRAMS = (put, put, consume, define)
-_ENOUGH = 2  # deeds of each of them, before the power is cut
+_ENOUGH = 2  # actions of each program before the power is cut
 
 
 @dataclass
 class Known:
-    """What must be, after all that was told. bodies: what may stand, of each schedule."""
+    """The state after all answers. bodies: the possible bodies of each schedule."""
 
-    gone: set[int] = field(default_factory=set)  # moments whose messages are acknowledged
+    gone: set[int] = field(default_factory=set)  # scheduled times whose messages are acknowledged
     fading: set[int] = field(default_factory=set)  # perhaps
     bodies: dict[str, set[str | None]] = field(default_factory=dict)
 
@@ -122,18 +120,18 @@ class Known:
                 (self.gone if is_certain else self.fading).add(int(one))
             elif what != "put":
                 body = None if what == "delete" else more
-                stands = self.bodies.setdefault(one, {None})
-                self.bodies[one] = {body} if is_certain else stands | {body}
+                possible = self.bodies.setdefault(one, {None})
+                self.bodies[one] = {body} if is_certain else possible | {body}
         self.fading -= self.gone
 
 
 def inspect(root: Path, known: Known, began: float, done: int) -> int:
-    """Hold the tree against what is known; up to which moment all is consumed now."""
-    stands = clock(began)() + HOLD_S  # all claims have ended
+    """Check the messages against the answers; the time up to which all are consumed."""
+    now = clock(began)() + HOLD_S  # all claims have ended
     found: Counter[int] = Counter()
     with (
-        Spool(root, clock=lambda: stands) as spool,
-        Spool(root, clock=lambda: stands + AHEAD_S) as ahead,
+        Spool(root, clock=lambda: now) as spool,
+        Spool(root, clock=lambda: now + AHEAD_S) as ahead,
     ):
         for one in (TICKS, *DEFINED):
             states = {s.name: s.settings for s in spool.schedules()}
@@ -146,28 +144,23 @@ def inspect(root: Path, known: Known, began: float, done: int) -> int:
             while messages := spool.queue(JOBS).claim(100):
                 found.update(int(m.created_at or 0) for m in messages)
                 spool.queue(JOBS).ack(*messages)
-    moments = set(range(done + 1, int(stands + AHEAD_S) + 1))
+    moments = set(range(done + 1, int(now + AHEAD_S) + 1))
     assert set(found.values()) == {1}
     assert known.gone.isdisjoint(found)
     missing = moments - found.keys() - known.gone
     assert missing <= known.fading, sorted(missing)
     assert found.keys() <= moments
-    findings = check(root, offline=True).findings
-    assert [f for f in findings if f.severity is Severity.ERROR] == []
-    return int(stands + AHEAD_S)
+    assert errors_in(root) == []
+    return int(now + AHEAD_S)
 
 
-@pytest.mark.parametrize(("filesystem", "sync"), [("ext4", "auto"), ("xfs", "fsync")])
-def test_each_moment_has_one_message(tmp_path: Path, filesystem: str, sync: SyncMode) -> None:
-    try:
-        with Disk(tmp_path / "disk", filesystem) as disk:
-            story(disk, tmp_path, sync, ROUNDS, f"{filesystem}{sync}")
-    except CannotMount as error:
-        pytest.skip(str(error))
+@pytest.mark.parametrize(("disk", "sync"), [("ext4", "auto"), ("xfs", "fsync")], indirect=["disk"])
+def test_each_scheduled_time_has_one_message(disk: Disk, tmp_path: Path, sync: SyncMode) -> None:
+    story(disk, tmp_path, sync, ROUNDS, f"{disk.kind}{sync}")
 
 
 def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> None:
-    """So many loads with a cut behind each."""
+    """Run rounds of a load and a power cut."""
     root, chance = disk.place / "mq", random.Random(seed)
     began = time.monotonic()
     with Spool(root, clock=clock(began)) as spool:
@@ -178,33 +171,20 @@ def story(disk: Disk, folder: Path, sync: SyncMode, rounds: int, seed: str) -> N
         done = marker.done
     disk.sync()
     known = Known(bodies={TICKS: {"first"}})
-    fork = multiprocessing.get_context("fork")
     acknowledged = 0
     for number in range(rounds):
         paths = [folder / f"{number}-{n}" for n in range(len(PROGRAMS))]
-        running = [
-            fork.Process(
-                target=program,
-                args=(
-                    root,
-                    Log(path),
-                    sync,
-                    clock(began, AHEAD_S * (n == 1)),
-                    f"{seed}{number}{n}",
-                ),
-            )
-            for n, (program, path) in enumerate(zip(PROGRAMS, paths, strict=True))
+        clocks = [clock(began, AHEAD_S * (n == 1)) for n in range(len(PROGRAMS))]
+        programs = [
+            (program, (root, Log(paths[n]), sync, clocks[n], f"{seed}{number}{n}"))
+            for n, program in enumerate(PROGRAMS)
         ]
-        for process in running:
-            process.start()
-        eventually(lambda paths=paths: all(is_under_way(path) for path in paths))
-        time.sleep(LOAD_S * chance.random())
-        cut = disk.cut_power()
-        for process in running:
-            process.kill()  # a consumer that waits for more would notice nothing
-            process.join()
-        disk.unmount()
-        disk.mount()
+        cut = cut_power_under(
+            disk,
+            programs,
+            lambda paths=paths: all(is_under_way(path) for path in paths),
+            LOAD_S * chance.random(),
+        )
         before = len(known.gone)
         for path in paths:
             known.read(path, cut)

@@ -1,4 +1,4 @@
-"""What a client of the load can do to a spool: over HTTP, or with the embedded library."""
+"""Verbs for clients of the load: over HTTP, or with the embedded library."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tests.power import bodies, dedup
 from tests.power.burying import BuriesInProcess, BuriesOverHttp, in_claim, path_of
 from tests.power.ops import content
 
-_TIMEOUT_S = 30.0  # of a daemon that hangs: one that waits for a busy disk is no finding
+_TIMEOUT_S = 30.0  # for a hanging daemon; waiting for a busy disk is no failure
 _TYPE, _TRACE = "text/x-power", "Trace"
-ATTEMPT = "Attempt"  # the attribute by which two tries of one put may differ
+ATTEMPT = "Attempt"  # an attribute that two tries of one put may have with different values
 
 
 class Got(NamedTuple):
-    """A message as a client got it; ``content`` is None and ``fault`` says why if it was broken."""
+    """A message that a client got. content: None if it is broken; fault: why."""
 
     id: str
     content: str | None
@@ -46,7 +46,7 @@ class Got(NamedTuple):
 
 
 class Post(NamedTuple):
-    """What a client posts. rich: with a priority and more; attempt: what an attribute says."""
+    """A message to post. rich: with a priority and more; attempt: the value of an attribute."""
 
     body: bytes
     own: str | None = None
@@ -56,9 +56,9 @@ class Post(NamedTuple):
 
 
 class Refused(Exception):
-    """No answer, or one that leaves open whether it was done.
+    """An operation without a definite answer.
 
-    is_over: whether no program can be at it any more.
+    is_over: whether no program can act on it any more.
     """
 
     def __init__(self, reason: object, is_over: bool = True) -> None:
@@ -67,7 +67,7 @@ class Refused(Exception):
 
 
 class Verbs(Protocol):
-    """What a client can do; each gives the HTTP status, and what it was told."""
+    """The verbs; each returns an HTTP status and a result."""
 
     def create(self, queue: str) -> int: ...
     def delete_queue(self, queue: str) -> int: ...
@@ -103,7 +103,7 @@ class OverHttp(BuriesOverHttp):
         )
 
     def connect(self) -> None:
-        """Connect now, and not with the first request."""
+        """Connect now, not at the first request."""
         self._connection.connect()
 
     def ask(
@@ -115,7 +115,7 @@ class OverHttp(BuriesOverHttp):
             answer = response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            # Where it is closed its program has ended; where nothing comes it may still be at it.
+            # If the connection is closed, its program has ended; after a timeout it may still work.
             raise Refused(error, is_over=not isinstance(error, TimeoutError)) from error
         if answer[0] == 503:
             raise Refused("503")
@@ -144,33 +144,33 @@ class OverHttp(BuriesOverHttp):
         if post.rich:
             query |= {"priority": 7, "ttl": 9000}
             headers |= {"Content-Type": _TYPE, f"X-Message-Attribute-{_TRACE}": "4bf92f35"}
-        status, told, _ = self.ask("POST", _messages(queue, query), post.body, headers)
-        return status, told["X-Message-Id"] or ""
+        status, result, _ = self.ask("POST", _messages(queue, query), post.body, headers)
+        return status, result["X-Message-Id"] or ""
 
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
         batch = [{"body_base64": base64.b64encode(body).decode()} for body in sent]
-        status, _, told = self.ask("POST", f"/{queue}/batch", json.dumps(batch).encode())
-        return status, json.loads(told)["ids"] if status == 201 else []
+        status, _, result = self.ask("POST", f"/{queue}/batch", json.dumps(batch).encode())
+        return status, json.loads(result)["ids"] if status == 201 else []
 
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
-        status, _, told = self.ask("POST", f"/_topics/{topic}/messages", body)
-        return status, json.loads(told)["messages"] if status == 201 else {}
+        status, _, result = self.ask("POST", f"/_topics/{topic}/messages", body)
+        return status, json.loads(result)["messages"] if status == 201 else {}
 
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
         query: dict[str, object] = {"visibility": visibility}
         if count == 1:
-            status, told, body = self.ask("GET", _messages(queue, query))
+            status, result, body = self.ask("GET", _messages(queue, query))
             if status != 200:
                 return []
-            deadline = _seconds(told["X-Message-Deadline"])
-            attempt = told[f"X-Message-Attribute-{ATTEMPT}"]
-            claim = told["X-Message-Claim"]
-            return [_got(told["X-Message-Id"], body, deadline, attempt=attempt, claim=claim)]
+            deadline = _seconds(result["X-Message-Deadline"])
+            attempt = result[f"X-Message-Attribute-{ATTEMPT}"]
+            claim = result["X-Message-Claim"]
+            return [_got(result["X-Message-Id"], body, deadline, attempt=attempt, claim=claim)]
         status, _, body = self.ask("GET", _messages(queue, query | {"count": count}))
         return [_from_json(m) for m in json.loads(body)["messages"]] if status == 200 else []
 
     def hang_up(self, queue: str, visibility: float, patience: float) -> int:
-        """Ask for a message on a connection of its own, and close that after so many seconds."""
+        """Fetch on a new connection, and close it after some time."""
         parts = self._connection
         leaving = http.client.HTTPConnection(parts.host, parts.port, timeout=_TIMEOUT_S)
         try:
@@ -184,8 +184,8 @@ class OverHttp(BuriesOverHttp):
 
     def renew(self, queue: str, id: str, visibility: float, claim: str = "") -> tuple[int, float]:
         path = path_of(queue, id) + f"?visibility={visibility}"
-        status, told, _ = self.ask("PATCH", path, headers=in_claim(claim))
-        return status, _seconds(told["X-Message-Deadline"]) if status == 204 else 0.0
+        status, result, _ = self.ask("PATCH", path, headers=in_claim(claim))
+        return status, _seconds(result["X-Message-Deadline"]) if status == 204 else 0.0
 
     def release(self, queue: str, id: str, claim: str = "") -> int:
         path = path_of(queue, id) + "?visibility=0"
@@ -201,14 +201,14 @@ class OverHttp(BuriesOverHttp):
         return self._emo("POST", "/sendbatch", sent)[0]
 
     def dedup_poll(self, count: int, visibility: float) -> list[Got]:
-        asked = time.time()
-        status, told = self._emo("GET", f"/poll?limit={count}&ttl={round(visibility)}")
+        requested = time.time()
+        status, result = self._emo("GET", f"/poll?limit={count}&ttl={round(visibility)}")
         if status != 200:
             return []
-        deadline = asked + round(visibility)  # at least; EmoDB's answer does not tell it
+        deadline = requested + round(visibility)  # at least; EmoDB's answer has no deadline
         return [
             _got(emodb.decode(dedup.READ, m["id"]), m["payload"], deadline, dedup.payload_key)
-            for m in json.loads(told)
+            for m in json.loads(result)
         ]
 
     def dedup_ack(self, ids: Sequence[str]) -> int:
@@ -217,15 +217,15 @@ class OverHttp(BuriesOverHttp):
     def dedup_purge(self) -> int:
         return self._emo("DELETE", "")[0]
 
-    def _emo(self, method: str, what: str, asked: object = None) -> tuple[int, bytes]:
-        body = b"" if asked is None else json.dumps(asked).encode()
-        headers = {} if asked is None else {"Content-Type": "application/json"}
-        status, _, told = self.ask(method, f"/dedupq/1/{dedup.DUPS}{what}", body, headers)
-        return status, told
+    def _emo(self, method: str, what: str, request: object = None) -> tuple[int, bytes]:
+        body = b"" if request is None else json.dumps(request).encode()
+        headers = {} if request is None else {"Content-Type": "application/json"}
+        status, _, result = self.ask(method, f"/dedupq/1/{dedup.DUPS}{what}", body, headers)
+        return status, result
 
 
 class InProcess(BuriesInProcess):
-    """The embedded library, on the same tree as the daemons."""
+    """The embedded library on the spool of the daemons."""
 
     def __init__(self, root: str, sync: str) -> None:
         self.spool = Spool(root, sync=sync, delivers=False)  # type: ignore[arg-type]
@@ -245,7 +245,7 @@ class InProcess(BuriesInProcess):
         )
 
     def post(self, queue: str, post: Post) -> tuple[int, str]:
-        told: list[str] = []
+        result: list[str] = []
         more: dict[str, Any] = {}
         if post.attempt:
             more = {"attributes": {ATTEMPT: str(post.attempt)}}
@@ -253,22 +253,24 @@ class InProcess(BuriesInProcess):
             more = {"priority": 7, "content_type": _TYPE, "attributes": {_TRACE: "4bf92f35"}}
 
         def put() -> None:
-            told.append(
+            result.append(
                 Queue(self.spool, queue).put(post.body, id=post.own, delay=post.delay, **more)
             )
 
-        return self.status(put, 201), "".join(told)
+        return self.status(put, 201), "".join(result)
 
     def batch(self, queue: str, sent: Sequence[bytes]) -> tuple[int, list[str]]:
-        told: list[str] = []
+        result: list[str] = []
         messages = [NewMessage(body) for body in sent]
-        status = self.status(lambda: told.extend(Queue(self.spool, queue).put_many(messages)), 201)
-        return status, told
+        status = self.status(
+            lambda: result.extend(Queue(self.spool, queue).put_many(messages)), 201
+        )
+        return status, result
 
     def publish(self, topic: str, body: bytes) -> tuple[int, dict[str, str]]:
-        told: dict[str, str] = {}
-        status = self.status(lambda: told.update(self.spool.topic(topic).publish(body)), 201)
-        return status, told
+        result: dict[str, str] = {}
+        status = self.status(lambda: result.update(self.spool.topic(topic).publish(body)), 201)
+        return status, result
 
     def fetch(self, queue: str, count: int, visibility: float) -> list[Got]:
         got: list[Got] = []
@@ -283,7 +285,7 @@ class InProcess(BuriesInProcess):
         return got
 
     def hang_up(self, queue: str, visibility: float, patience: float) -> int:
-        """Claim, and give back once it is synced, as mq does when its client has gone."""
+        """Claim, sync, and release, as mq does when its client has hung up."""
 
         def claim() -> None:
             prepared = prepare.claim(self.spool.context, queue, 1, visibility)
@@ -293,12 +295,12 @@ class InProcess(BuriesInProcess):
         return self.status(claim, 0)
 
     def renew(self, queue: str, id: str, visibility: float, claim: str = "") -> tuple[int, float]:
-        told = [0.0]
+        result = [0.0]
 
         def renew() -> None:
-            told[0] = Queue(self.spool, queue).renew(id, visibility, claim=claim or None)
+            result[0] = Queue(self.spool, queue).renew(id, visibility, claim=claim or None)
 
-        return self.status(renew, 204), told[0]
+        return self.status(renew, 204), result[0]
 
     def release(self, queue: str, id: str, claim: str = "") -> int:
         opened = Queue(self.spool, queue)
@@ -306,10 +308,10 @@ class InProcess(BuriesInProcess):
 
     def delete(self, queue: str, id: str, claim: str = "") -> int:
         if claim:
-            told: list[str] = []
+            result: list[str] = []
             opened = Queue(self.spool, queue)
-            status = self.status(lambda: told.extend(opened.ack_each([id], [claim])), 202)
-            return {"missing": 404, "ended": 409}.get("".join(told), status)
+            status = self.status(lambda: result.extend(opened.ack_each([id], [claim])), 202)
+            return {"missing": 404, "ended": 409}.get("".join(result), status)
         there: list[int] = []
         status = self.status(lambda: there.append(Queue(self.spool, queue).remove(id)), 202)
         return 404 if there == [0] else status
@@ -358,10 +360,10 @@ def _got(
     claim: str = "",
 ) -> Got:
     try:
-        told, fault = content(key_of(body), int(attempt or 0)), ""
+        result, fault = content(key_of(body), int(attempt or 0)), ""
     except bodies.BrokenBody as error:
-        told, fault = None, str(error)
-    return Got(message_id, told, deadline, fault, claim)
+        result, fault = None, str(error)
+    return Got(message_id, result, deadline, fault, claim)
 
 
 def _from_json(message: dict[str, Any]) -> Got:

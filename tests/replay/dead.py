@@ -1,4 +1,4 @@
-"""Verbs on dead letters, and what they promise."""
+"""Verbs of dead letters and their promises."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import Any
 
 from fsmq.spool import FsmqError, NoSuchMessage, Queue, Spool
 
-HOME, GRAVE = "home", "grave"  # a queue, and its dead-letter queue
+HOME, GRAVE = "home", "grave"  # a queue and its dead-letter queue
 WHY = "it cannot be read"
-# Dead letters of before: one that nobody claimed since, and one that was claimed and released.
+# Dead letters at the start: one that was not claimed since, and one that was released.
 LETTERS = {"fallen": b"fallen at first", "tried": b"tried once more at first"}
-# What is claimed in their queue.
+# A claimed message in their queue.
 CLAIMED = {"held": b"held at home"}
-
-
-# One whose id carries a priority, and the id that it gets.
+# A message whose id has a priority, and its new id.
 EARLY = "01890a5d-ac96-774b-bcce-b302099a8057"
 LATE = f"p05.{EARLY}"
 
 
 @dataclass
 class DeadPromise:
-    """What must hold if everything ended now: of each message whether it is a dead letter."""
+    """The promises of a crash now. is_dead: whether a message is a dead letter; None: unknown."""
 
     is_dead: dict[str, bool | None] = field(
         default_factory=lambda: {"fallen": True, "tried": True, "held": False}
     )
-    is_late: bool | None = False  # whether that message has its new id
+    is_late: bool | None = False  # whether the message EARLY has its new id
     knows: dict[str, str] = field(default_factory=lambda: dict.fromkeys(LETTERS, WHY))
 
 
 def fill_dead(spool: Spool, hold_s: float) -> None:
-    """What stands there before a scenario begins."""
+    """Put the messages at the start of scenarios."""
     home = spool.queue(HOME, create=True)
     home.configure(max_deliveries=9, dead_letter_queue=GRAVE)
     for name in ("tried", "fallen"):
@@ -47,8 +45,8 @@ def fill_dead(spool: Spool, hold_s: float) -> None:
     home.claim()[0].release()
 
 
-class DoesDead:
-    """The verbs of a doer about dead letters."""
+class DeadVerbs:
+    """The verbs of dead letters of an actor."""
 
     spool: Spool
 
@@ -75,7 +73,7 @@ class DoesDead:
         self.end(end)
 
     def dead_redrive(self) -> None:
-        """All of them, which goes on after a crash once it is ordered."""
+        """Redrive all, which continues after a crash."""
 
         def begin(p: Any) -> None:
             p.dead.is_dead.update(dict.fromkeys(LETTERS))
@@ -86,7 +84,7 @@ class DoesDead:
             self.end(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS, False)))
 
     def dead_order(self) -> None:
-        """It is ordered, and made by whatever runs after a crash."""
+        """Order a redrive, which is done after a crash."""
         self.begin(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS)))
         self.spool.begin_redrive(GRAVE)
         self.end(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS, False)))
@@ -106,7 +104,7 @@ class DoesDead:
         self.end(lambda p: setattr(p.dead, "is_late", True))
 
     def dead_stop(self) -> None:
-        """A redrive that is stopped before anyone has begun to make it."""
+        """Stop a redrive before it has begun."""
         self.begin(lambda p: p.dead.is_dead.update(dict.fromkeys(LETTERS)))
         order = self.spool.begin_redrive(GRAVE)
         stopped = self.spool.stop_move(order.ref)
@@ -119,11 +117,11 @@ DEAD_VERBS += ("set_priority",)
 
 
 def problem(spool: Spool, promised: DeadPromise) -> str | None:
-    """What is wrong with the dead letters after a crash; None if nothing is."""
+    """A broken promise of dead letters after a crash; None if all hold."""
     try:
         spool.make_moves()
     except FsmqError as error:
-        return f"no move goes on: {error}"
+        return f"no move continues: {error}"
     found: dict[str, list[tuple[str, bytes, str | None, int | None]]] = {}
     for queue in (HOME, GRAVE):
         for state in ("ready", "in_flight"):
@@ -133,7 +131,7 @@ def problem(spool: Spool, promised: DeadPromise) -> str | None:
     early = [name for name in (EARLY, LATE) for _ in found.get(name, ())]
     wanted = {True: [[LATE]], False: [[EARLY]], None: [[EARLY], [LATE]]}[promised.is_late]
     if early not in wanted:
-        return f"{early} stand there, and not {wanted}"
+        return f"{early} are stored, not {wanted}"
     return _of_letters(found, promised)
 
 
@@ -143,14 +141,14 @@ def _of_letters(
     bodies = {**LETTERS, **CLAIMED}
     for name, is_dead in promised.is_dead.items():
         if len(found.get(name, ())) != 1:
-            return f"{name} stands here: {found.get(name)}"
+            return f"{name} is stored as {found.get(name)}"
         [(queue, body, reason, deliveries)] = found[name]
         if body != bodies[name]:
             return f"{name} has the body {body!r}"
         if is_dead is not None and (queue == GRAVE) != is_dead:
-            return f"{name} stands in {queue}"
+            return f"{name} is in {queue}"
         if name in promised.knows and reason != promised.knows[name]:
-            return f"{name} does not know why: {reason}"
+            return f"{name} has a wrong reason: {reason}"
         if name in LETTERS and is_dead is False and deliveries != 0:
             return f"{name} was redriven with {deliveries} deliveries"
     return None

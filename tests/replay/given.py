@@ -1,4 +1,4 @@
-"""Verbs on a queue with an index, by the ids that producers give, and what they promise."""
+"""Verbs by id on a queue with an index, and their promises."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BRIEF_S = 1.0
 
 @dataclass
 class GivenPromise:
-    """What must hold if everything ended now, of each id."""
+    """The promises for each id of a crash now."""
 
-    # The bodies that may come out; None: that none does.
+    # The bodies that may be delivered; None: no message.
     bodies: dict[str, set[bytes | None]] = field(
         default_factory=lambda: {i: {body} for i, body in FIRST_IDS.items()}
     )
-    # Not before so many Unix seconds.
+    # The time of the earliest delivery, in Unix seconds.
     held: dict[str, float] = field(default_factory=dict)
-    # How many of the queue may be in the other, once the moves are made; None: any number.
+    # The possible numbers of moved messages; None: any.
     moved: set[int] | None = field(default_factory=lambda: {0})
-    taken: bool = False  # whether some may have been removed: then fewer may have moved
+    taken: bool = False  # whether messages may have been removed before they moved
 
 
 def fill_given(spool: Spool, hold_s: float = HOLD_S) -> None:
-    """What stands there before a scenario begins."""
+    """Put the messages at the start of scenarios."""
     for queue in (GIVEN, TAKEN):
         spool.create_queue(queue, index=True)
     given = spool.indexed(GIVEN)
@@ -45,7 +45,7 @@ def fill_given(spool: Spool, hold_s: float = HOLD_S) -> None:
 
 
 def fill_new(spool: Spool) -> None:
-    """What is not delivered before a scenario begins."""
+    """Put a message that is not delivered before a scenario begins."""
     given = spool.indexed(GIVEN)
     given.upsert([NewMessage(FIRST_IDS["new"], id="new")])
     found = given.find("new")
@@ -53,8 +53,8 @@ def fill_new(spool: Spool) -> None:
     back_to_new(spool.tree.root, GIVEN, found.id)
 
 
-class DoesIds:
-    """The verbs by id of a doer."""
+class IdVerbs:
+    """The verbs by id of an actor."""
 
     spool: Spool
     clock: Clock
@@ -121,7 +121,6 @@ class DoesIds:
         self._claim("ready")
 
     def id_claim_later(self) -> None:
-        """A delayed message is claimed all the same."""
         self._claim("later")
 
     def _claim(self, one: str) -> None:
@@ -170,13 +169,13 @@ class DoesIds:
         self.end(end)
 
     def id_move(self) -> None:
-        """Messages move to another queue with an index; a delay runs on there."""
+        """Move messages to another queue with an index, where their delays continue."""
         self.begin(lambda p: setattr(p.by_id, "moved", None))
         self.spool.begin_move(GIVEN, TAKEN, in_flight=False, delayed=True)
         self.spool.make_moves()
 
     def id_move_some(self) -> None:
-        """So many move, and no more: whoever makes the move."""
+        """Move one message, also if another process completes the move."""
 
         def begin(p: Any) -> None:
             if p.by_id.moved is not None:
@@ -219,18 +218,18 @@ ID_VERBS = (
 
 
 class Outcome:
-    """What comes out of the queues with an index after a crash. Raises what is wrong as text."""
+    """The messages in queues with an index after a crash, and the promises that they break."""
 
     def __init__(self, spool: Spool, clock: Clock, promised: GivenPromise) -> None:
         self._spool, self._clock, self._promised = spool, clock, promised
         self._found: dict[str, list[bytes]] = {one: [] for one in promised.bodies}
-        self._stands = {
+        self._places = {
             one: [q for q in (GIVEN, TAKEN) if spool.indexed(q).find(one) is not None]
             for one in promised.bodies
         }
 
     def claim(self) -> str | None:
-        """Claim what can be claimed when a brief claim has ended; what is wrong, or None."""
+        """Claim all free messages after the end of brief claims; a broken promise, or None."""
         self._clock.advance(2 * BRIEF_S)
         self._spool.deliver()
         try:
@@ -245,24 +244,25 @@ class Outcome:
                 if one not in self._found:
                     return f"{message} has no id"
                 if self._promised.held.get(one, 0.0) > self._clock():
-                    return f"{one} was handed out while it was held"
+                    return f"{one} was delivered while it was held"
                 self._found[one].append(message.body)
         return None
 
     def problem(self) -> str | None:
-        """The same when all claims have ended; then what is wrong with all that came out."""
+        """Claim again; a broken promise of all delivered messages, or None."""
         if problem := self.claim():
             return problem
         promised = self._promised
-        moved = sum(TAKEN in queues for queues in self._stands.values())
-        may = promised.moved
-        if may is not None and moved not in may and not (promised.taken and moved < max(may)):
-            return f"{moved} messages have moved, not {may}"
+        moved = sum(TAKEN in queues for queues in self._places.values())
+        possible = promised.moved
+        is_short = promised.taken and possible and moved < max(possible)
+        if possible is not None and moved not in possible and not is_short:
+            return f"{moved} messages have moved, not {possible}"
         for one, bodies in self._found.items():
             if not set(bodies or [None]) <= promised.bodies[one]:
-                return f"{bodies} came out of {one}, not {promised.bodies[one]}"
+                return f"{one} has the messages {bodies}, not {promised.bodies[one]}"
             if len(bodies) > 1:
-                return f"{len(bodies)} messages of {one} came out: {bodies}"
-            if bool(self._stands[one]) != bool(bodies):
-                return f"{one} was found in {self._stands[one]}, and {bodies} came out"
+                return f"{one} has {len(bodies)} messages: {bodies}"
+            if bool(self._places[one]) != bool(bodies):
+                return f"{one} was found in {self._places[one]}, and {bodies} were delivered"
         return None

@@ -1,4 +1,4 @@
-"""Where trees are made by the thousand, and quickly."""
+"""Fast places for thousands of trees."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fsmq.spool.layout import filesystem
 
 
 def scratch() -> str | None:
-    """Where files are made quickly."""
+    """A folder in memory; None if there is none."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextmanager
 def state_folder() -> Iterator[Path]:
-    """A place for one tree after the other. Nothing is mounted meanwhile, so that is read once."""
+    """A path for one tree after another. Mounts are read once, as none changes meanwhile."""
     mounts = filesystem._mounts
     mounted = tuple(mounts())
     filesystem._mounts = lambda: iter(mounted)
@@ -30,7 +30,7 @@ def state_folder() -> Iterator[Path]:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder that nobody else changes, with all that is in it."""
+    """Remove a folder that no other program changes; faster than `shutil.rmtree`."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

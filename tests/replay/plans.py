@@ -1,4 +1,4 @@
-"""In which company each verb is looked at: all of it in the soak, a part of it with the tests."""
+"""The scenarios of each verb: a part runs with the tests, all in the soak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 from tests.replay.scenario import Happens, Scenario, fails, record, starts
 from tests.replay.verbs import VERBS
 
-# Verbs that share their code, and so their syncs.
+# Verbs that share their code and so their syncs.
 FAMILIES = {
     "put": ("put", "put_own", "put_own_batch", "put_delayed", "put_batch"),
     "claim": ("claim", "take_batch"),
@@ -48,19 +48,19 @@ FAMILIES = {
     "renew by id": ("id_renew",),
     "remove by id": ("id_ack", "id_remove", "id_remove_new"),
 }
-# These have tens of thousands of states where another has done and not synced the same …
+# Verbs with tens of thousands of states after an unsynced one of another process …
 LONG = ("put_own_batch", "stage", "stage_and_remove")
-# … and these, which share their syncs with others, thousands beside a mover.
+# … and verbs with thousands of states beside a mover, which share their syncs with others.
 LONG_BESIDE = ("id_upsert_batch", "id_postpone")
 _SHARING = {verb for family in FAMILIES.values() for verb in family[1:]}
 
 
 def beside_a_mover(verb: str) -> list[list[str]]:
-    """A verb before, behind and between what a mover does that syncs nothing."""
+    """A verb before, after and between unsynced actions of a mover."""
     return [["deliver", verb], [verb, "deliver"], ["deliver", verb, "deliver", "reap"]]
 
 
-# With the tests each verb is in one of these places, and each of them has many verbs.
+# The tests run each verb with one of them.
 BESIDE_A_MOVER = {
     verb: beside_a_mover(verb)[number % 3]
     for number, verb in enumerate(VERBS)
@@ -71,33 +71,30 @@ WITH_SYNCFS = [verb for verb in VERBS if verb not in (*_SHARING, *LONG_BESIDE)]
 
 
 def all_of(verb: str) -> Iterator[Scenario]:
-    """All scenarios that have one verb, each to be recorded when it is wanted.
-
-    That another has done the same is among the pairs of verbs.
-    """
+    """All scenarios with one verb; an unsynced one of another process is among the pairs."""
     for verbs in beside_a_mover(verb):
         yield record(verbs)
     yield record(["deliver", verb], "syncfs")
 
 
-# What another process does in the middle of these is done by the tests, and cannot fail for them.
+# In these verbs, the test itself acts as another process, which a failing call would break.
 WITHOUT_HAPPENINGS = ("put_promoted", "retry_promoted", "retry_changed_promoted")
-_DEEDS = {"fails": fails(0), "lacks descriptors": fails(3), "meets a program that starts": starts}
-HAPPENINGS = tuple(_DEEDS)
+_ACTIONS = {"fails": fails(0), "lacks descriptors": fails(3), "meets a program that starts": starts}
+HAPPENINGS = tuple(_ACTIONS)
 
 
-def with_happening(verb: str, what: str, at: int, *behind: str) -> Scenario:
-    """A verb to which something happens at a call; behind it others act, as another process."""
-    return record([verb, *behind], happens=Happens(at, _DEEDS[what]))
+def with_happening(verb: str, happening: str, at: int, *behind: str) -> Scenario:
+    """A verb with a happening at a call, and others of another process behind it."""
+    return record([verb, *behind], happens=Happens(at, _ACTIONS[happening]))
 
 
 def all_happenings(verb: str) -> Iterator[tuple[str, Scenario]]:
-    """At every call of a verb whatever may happen; alone, and when another process tries again."""
-    for what in HAPPENINGS if verb not in WITHOUT_HAPPENINGS else ():
-        # A job whose commit failed is done when a later one of its name counts: nobody tries again.
+    """Every happening at every call of a verb; alone, and with a retry by another process."""
+    for happening in HAPPENINGS if verb not in WITHOUT_HAPPENINGS else ():
+        # No retry of a job: after a failed commit a later job of its name finishes it.
         for behind in ((),) if verb in FAMILIES["stage"] else ((), (verb,)):
             for at in count():
-                scenario = with_happening(verb, what, at, *behind)
+                scenario = with_happening(verb, happening, at, *behind)
                 if not scenario.has_happened:
                     break
-                yield f"{verb} {what} at call {at}, then {behind}", scenario
+                yield f"{verb} {happening} at call {at}, then {behind}", scenario

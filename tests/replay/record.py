@@ -1,4 +1,4 @@
-"""Tells one scenario in a process of its own and prints its record: for strace to watch.
+"""Records a scenario and prints the record, for a comparison with strace.
 
 python -m tests.replay.record put claim remove_held
 """

@@ -1,7 +1,7 @@
-"""Records every call with which a process changes a tree, in order, as the kernel is asked for it.
+"""Records every system call with which a process changes a tree, in order.
 
-Files and folders are known by their inodes, so that a step tells what it was done to, whatever its
-name was then. A test compares such a record with what strace sees of the same process.
+Steps identify files and folders by their inodes, not by their names. A test compares a record with
+the trace of strace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsmq.spool.durability.sync import Syncer
 from fsmq.spool.layout.tree import Tree
 
 _EXCHANGE = 2
-# What is written in place and has to outlive a crash; not what processes share by a lock.
+# Files that are written in place and must survive a crash; not lock files.
 _WRITTEN_IN_PLACE = re.compile(
     r"^(config/.*\.(sends|dedup/[0-9]+)|logs/[^/]+/(log/[0-9]+|channels/[^/]+/progress[.][0-9]+))$"
 )
@@ -26,7 +26,7 @@ _WRITTEN_IN_PLACE = re.compile(
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for a name: a folder's inode, and the name in it."""
+    """The inode of a folder, and a name in it."""
 
     folder: int
     name: str
@@ -34,7 +34,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Create:
-    """A file came into being, or got one more name."""
+    """A file was created, or got another name."""
 
     slot: Slot
     inode: int
@@ -43,14 +43,14 @@ class Create:
 
 @dataclass(frozen=True)
 class Unlink:
-    """A name of a file or an empty folder went."""
+    """A name of a file or an empty folder was removed."""
 
     slot: Slot
 
 
 @dataclass(frozen=True)
 class Rename:
-    """A name moved; what stood at the target went, or changed places with it."""
+    """A name moved; the target was replaced or exchanged."""
 
     source: Slot
     target: Slot
@@ -67,7 +67,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Bytes of a file were written at a place in it."""
+    """Bytes were written at an offset of a file."""
 
     inode: int
     at: int
@@ -84,7 +84,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Note:
-    """A file got another value of its extended attribute, or lost it."""
+    """The extended attribute of a file was set or removed."""
 
     inode: int
     value: bytes | None
@@ -105,7 +105,7 @@ class SyncAll:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that the user was told, or began."""
+    """The begin or the answer of an operation. what: its effect on the promises."""
 
     what: Any
 
@@ -114,12 +114,12 @@ Step = Create | Unlink | Rename | Write | Overwrite | Stamp | Note | Sync | Sync
 
 
 class Recorder:
-    """The steps of this process on one root, while :meth:`recording` is entered."""
+    """The steps of this process on one root, within :meth:`recording`."""
 
     def __init__(self, root: Path) -> None:
         self.steps: list[Step] = []
         self._root = os.path.realpath(root)
-        self._pins: list[int] = []  # so that no inode's number is used again
+        self._pins: list[int] = []  # keeps inode numbers from being reused
         self._call = {name: getattr(os, name) for name in _PATCHES}
 
     def mark(self, what: Any) -> None:
@@ -144,8 +144,6 @@ class Recorder:
             Tree._rename2 = rename2  # type: ignore[method-assign]
             Syncer._syncfs = syncfs  # type: ignore[method-assign]
 
-    # -- where a path is -------------------------------------------------------------------------
-
     def _absolute(self, path: Any, dir_fd: int | None) -> str:
         text = os.fsdecode(path)
         if dir_fd is None or text.startswith("/"):
@@ -168,12 +166,10 @@ class Recorder:
         return path.removeprefix(self._root + "/") if path.startswith(self._root + "/") else None
 
     def _pin(self, path: str) -> int:
-        """Keep an inode's number from being given to another file; the number."""
+        """Keep an inode number from being reused; the number."""
         fd = self._call["open"](path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._pins.append(fd)
         return os.fstat(fd).st_ino
-
-    # -- the calls -------------------------------------------------------------------------------
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         is_new = False
@@ -200,13 +196,13 @@ class Recorder:
         return written
 
     def fsync(self, fd: int) -> None:
-        self._call["fsync"](fd)
-        path = self._file(fd)
-        if path is not None:
-            self.steps.append(Sync(os.fstat(fd).st_ino, path))
+        self._sync("fsync", fd)
 
     def fdatasync(self, fd: int) -> None:
-        self._call["fdatasync"](fd)
+        self._sync("fdatasync", fd)
+
+    def _sync(self, call: str, fd: int) -> None:
+        self._call[call](fd)
         path = self._file(fd)
         if path is not None:
             self.steps.append(Sync(os.fstat(fd).st_ino, path))

@@ -1,4 +1,4 @@
-"""A short scenario of verbs on a spool, recorded, and what is promised at each moment of it."""
+"""Records short scenarios of verbs on a spool, and checks the promises of each crash state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tests.replay.verbs import (
     THERE,
     WAITS,
     WIDE,
-    Doer,
+    Actor,
     Promised,
     run_job,
 )
@@ -58,28 +58,28 @@ _OF_ANOTHER = 1000  # the numbers of its messages
 
 @dataclass
 class Scenario:
-    """What was recorded, and the tree before it."""
+    """Recorded steps, and the tree before them."""
 
     before: Files
     steps: list[Step]
     now: float  # Unix seconds of its clock
-    has_happened: bool = True  # what was to happen at a call: there was such a call
+    has_happened: bool = True  # whether the call of its happening was reached
 
 
 @dataclass(frozen=True)
 class Happens:
-    """What happens at a call of a verb: it fails, or a program starts."""
+    """A happening at a call of a verb: the call fails, or a program starts."""
 
     at: int
-    deed: Callable[..., OSError | None]
+    action: Callable[..., OSError | None]
 
 
 @cache
 def first_tree(wide: bool, given: bool = False, dead: bool = False) -> tuple[Files, float]:
-    """The tree that scenarios begin with, and its time in Unix seconds.
+    """The tree at the start of scenarios, and its time in Unix seconds.
 
-    wide: with a dedup queue and queues to be moved; those that need none are told faster without.
-    given: with queues that have an index. dead: with dead letters.
+    wide: with a dedup queue and queues for moves, which make scenarios slower. given: with queues
+    that have an index. dead: with dead letters.
     """
     clock = Clock()
     clock.advance(AHEAD_S)
@@ -102,7 +102,7 @@ def first_tree(wide: bool, given: bool = False, dead: bool = False) -> tuple[Fil
                 spool.create_topic(topic)
             for queue in (JOBS, SIDE):
                 spool.topic("news").subscribe(queue)
-            # What a shell user has put, and nobody has delivered.
+            # Messages of a shell user that are not delivered.
             jobs.put(NEW, id="new")
             jobs.put(LATER, id="later", delay=HOLD_S)
             for name in ("new", "later"):
@@ -129,7 +129,7 @@ def _fill_dedup_queue(spool: Spool) -> None:
 
 
 def _fill(queue: Queue, bodies: Mapping[str, bytes]) -> None:
-    """Put one message that is held and one that is ready."""
+    """Put a message and claim it, and a ready one."""
     for name in ("held", "ready"):
         queue.put(bodies[name], id=name)
         queue.spool.deliver()
@@ -143,65 +143,65 @@ def record(
     others: Sequence[str] = (),
     happens: Happens | None = None,
 ) -> Scenario:
-    """Tell a scenario on a new spool and write down every call by which it changes the tree.
+    """Run a scenario on a new spool and record every call that changes the tree.
 
-    others: verbs that other processes have done before, but for the syncs at their ends: they have
-        died there, or the disk is slow. No one was told that these were done.
-    happens: at a call of the first verb. The others are another process's then.
+    others: verbs of other processes before, without the syncs at their ends: the processes died
+        there, or the disk is slow. These were not acknowledged.
+    happens: at a call of the first verb. The later verbs are then of another process.
     """
-    told = [*verbs, *others]
+    names = [*verbs, *others]
     kinds = (WIDE, set(ID_VERBS), set(DEAD_VERBS))
-    first, now = first_tree(*(not kind.isdisjoint(told) for kind in kinds))
+    first, now = first_tree(*(not kind.isdisjoint(names) for kind in kinds))
     clock = Clock()
     clock.now = now
     has_happened = True
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-replay-") as folder:
         root = Path(folder) / "mq"
         first.write_to(root)
-        # Opened before the recording, so that its start belongs to what stands there before.
+        # Opened before the recording, which has no steps of the start.
         with Spool(root, sync=sync, workers=1, clock=clock) as spool:
             before = Files.of(root)
             recorder = Recorder(root)
             try:
                 with recorder.recording():
-                    doer = Doer(spool, recorder, clock)
-                    doer.is_told = False
+                    actor = Actor(spool, recorder, clock)
+                    actor.is_acknowledged = False
                     for verb in others:
-                        _tell(doer, verb)
+                        _act(actor, verb)
                         _drop_last_syncs(recorder.steps)
-                    doer.is_told = True
+                    actor.is_acknowledged = True
                     if happens is not None:
-                        trap = Trap(happens.at, partial(happens.deed, root, clock))
+                        trap = Trap(happens.at, partial(happens.action, root, clock))
                         with seen(trap):
-                            _tell(doer, verbs[0])
+                            _act(actor, verbs[0])
                         has_happened = trap.is_sprung
                         with Spool(root, sync=sync, workers=1, clock=clock) as other:
-                            _tell_all(Doer(other, recorder, clock, _OF_ANOTHER), verbs[1:])
+                            _act_all(Actor(other, recorder, clock, _OF_ANOTHER), verbs[1:])
                     else:
-                        _tell_all(doer, verbs)
+                        _act_all(actor, verbs)
             finally:
                 recorder.close()
     return Scenario(before, recorder.steps, now, has_happened)
 
 
-def _tell_all(doer: Doer, verbs: Iterable[str]) -> None:
+def _act_all(actor: Actor, verbs: Iterable[str]) -> None:
     for verb in verbs:
-        _tell(doer, verb)
+        _act(actor, verb)
 
 
-def _tell(doer: Doer, verb: str) -> None:
+def _act(actor: Actor, verb: str) -> None:
     with suppress(NoSuchQueue, NoSuchTopic, Unavailable):
-        getattr(doer, verb)()
+        getattr(actor, verb)()
 
 
 def fails(which: int) -> Callable[..., OSError | None]:
-    """The call fails."""
+    """A happening: the call fails."""
     fail = failing(which)
     return lambda root, clock, name, arguments: fail(name, arguments)
 
 
 def starts(root: Path, clock: Clock, name: str, arguments: object) -> None:
-    """A mover starts, and takes what is unfinished for a dead writer's."""
+    """A happening: a mover starts, which takes unfinished work for that of a dead writer."""
     with Spool(root, sync="fsync", workers=1, clock=clock) as mover:
         mover.deliver()
 
@@ -212,7 +212,7 @@ def _drop_last_syncs(steps: list[Step]) -> None:
 
 
 def at_first(now: float) -> Promised:
-    """What is promised before a scenario begins."""
+    """The promises at the start of a scenario."""
     bodies = set(FIRST.values())
     held = {HELD: now + HOLD_S, LATER: now + HOLD_S}
     promised = Promised(set(bodies), set(bodies), held, {READY, NEW})
@@ -227,7 +227,7 @@ class Broken(AssertionError):
 
 @dataclass
 class Checked:
-    """How many crash states were looked at, and the first that breaks a promise."""
+    """The numbers of crash states, and the broken promises."""
 
     states: int = 0
     distinct: int = 0
@@ -242,15 +242,15 @@ def check_scenario(
     seen: set[object] | None = None,
     first_only: bool = False,
 ) -> Checked:
-    """Look at every crash state of a scenario.
+    """Inspect every crash state of a scenario.
 
-    without: tells steps (syncs) to be left out, as if the program did not do them.
-    seen: states that have been looked at, by all scenarios.
+    without: selects steps (syncs) to leave out, as if the program did not do them.
+    seen: states that were inspected before, in any scenario.
     """
     checked = Checked()
     seen = set() if seen is None else seen
     steps = [step for step in scenario.steps if not without(step)]
-    promises: dict[int, str] = {}  # the keys of what is promised, by how many marks there were
+    promises: dict[int, str] = {}  # keys of promises by the number of marks
     with state_folder() as root:
         for reading, files, marks in crash_states(scenario.before, steps, readings):
             checked.states += 1
@@ -262,7 +262,7 @@ def check_scenario(
             seen.add(key)
             checked.distinct += 1
             try:
-                look(files, _promised(scenario, marks), scenario.now, root)
+                inspect(files, _promised(scenario, marks), scenario.now, root)
             except Broken as broken:
                 checked.broken.append(f"{reading.value}: {broken}")
                 if first_only:
@@ -287,32 +287,32 @@ def _in_order(value: object) -> object:
     return sorted(value, key=repr) if isinstance(value, Set) else value
 
 
-def look(files: Files, promised: Promised, now: float, root: Path) -> None:
-    """Restart on a tree that a crash has left and hold it against the promises. Raises Broken.
+def inspect(files: Files, promised: Promised, now: float, root: Path) -> None:
+    """Restart on a tree after a crash and check the promises. Raises Broken.
 
-    root: where nothing stands, before and afterwards.
+    root: a path that does not exist before and after.
     """
     files.write_to(root)
     try:
         clock = Clock()
         clock.now = now
         with Spool(root, sync="none", clock=clock, watch="poll", poll_interval=60) as spool:
-            _look(spool, root, clock, promised)
+            _inspect(spool, root, clock, promised)
     finally:
         remove_tree(str(root))
 
 
 def _check_settings(spool: Spool, promised: Promised) -> None:
-    # A queue that is made by hand would have what is left of one that is gone.
+    # A deleted queue may leave settings, which a queue of a shell user would get.
     found = spool.context.settings.get(JOBS).max_depth
     if promised.queue is not None and found not in promised.depths:
         raise Broken(f"settings: {found} of {promised.depths}")
     if f".{JOBS}.lock" in spool.tree.names("config"):
         with settings_held(spool.tree, JOBS):
-            pass  # whoever died with it keeps nobody out
+            pass  # the lock of a dead process blocks nobody
 
 
-def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
+def _inspect(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     for name, exists in ((JOBS, promised.queue), ("fresh", promised.fresh)):
         if exists is not None and spool.has_queue(name) != exists:
             raise Broken(f"queue {name} {'is gone' if exists else 'is back'}")
@@ -332,14 +332,14 @@ def _look(spool: Spool, root: Path, clock: Clock, promised: Promised) -> None:
     came = set(bodies) & promised.batch
     is_one = promised.is_whole and promised.given is None
     if is_one and came != (promised.batch if is_given else set()):
-        raise Broken("a part of a batch was committed")
+        raise Broken("only a part of a batch was committed")
     promised.dying -= _check_side(spool, promised, set(bodies))
     if lost := (promised.must | promised.dying) - set(bodies):
         raise Broken(f"{lost} are lost")
     if extra := set(bodies) - promised.may:
-        raise Broken(f"{extra} are torn, or back")
+        raise Broken(f"{extra} are torn or resurrected")
     if len(bodies) != len(set(bodies)):
-        raise Broken(f"handed out twice: {sorted(bodies)}")
+        raise Broken(f"delivered twice: {sorted(bodies)}")
     if errors := errors_in(root, clock):
         raise Broken(f"fsck: {errors}")
 
@@ -348,7 +348,7 @@ def _claim_by_id(spool: Spool, clock: Clock, promised: Promised) -> Outcome | No
     if not spool.has_queue(GIVEN):
         return None
     spool.make_moves()
-    spool.deliver()  # what a crash has left is looked after
+    spool.deliver()  # finishes what a crash has left
     outcome = Outcome(spool, clock, promised.by_id)
     if problem := outcome.claim():
         raise Broken(problem)
@@ -374,11 +374,11 @@ def _check_topics(spool: Spool, root: Path, promised: Promised) -> None:
         if found is None or found.policy != FILTER.policy:
             raise Broken("the filter of a subscription is gone")
     if promised.topics["quiet/_about.json"] and spool.context.topics.about("quiet") != ABOUT:
-        raise Broken("what was kept of a topic is gone")
+        raise Broken("the description of a topic is gone")
 
 
 def _check_batch(spool: Spool, promised: Promised) -> bool:
-    """Whether the consumer's batch is given again, all of it."""
+    """Whether the whole batch of the consumer is given again."""
     if not promised.batch:
         return False
     with Consumer(spool, CONSUMER, visibility=HOLD_S) as consumer:
@@ -388,11 +388,11 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
     claims = [claim for batch in batches for claim in batch.claims[JOBS]]
     if len(claims) > len({claim.id for claim in claims}):
         raise Broken(f"given in two batches: {batches}")
-    ours = [claim.id for claim in claims if claim.id in FIRST]  # a batch has others' messages, too
+    ours = [claim.id for claim in claims if claim.id in FIRST]  # a batch may have other messages
     given = {FIRST[id] for id in ours if unfinished.exists(spool.tree, JOBS, id)}
     if promised.given is not None and bool(batches) != promised.given:
         raise Broken(f"a batch is {'gone' if promised.given else 'given again'}")
-    # What someone has removed meanwhile is left out; so is what was in no part when it crashed.
+    # Without removed messages, and without those that were in no part at the crash.
     least = promised.batch - promised.doomed if promised.is_whole or promised.given else set()
     most = given if promised.is_taking else promised.batch
     if batches and not least <= given <= most:
@@ -401,7 +401,7 @@ def _check_batch(spool: Spool, promised: Promised) -> bool:
 
 
 def _run_jobs_again(spool: Spool, promised: Promised) -> None:
-    """Who was not told that a job is committed runs it again; from then on it must be whole."""
+    """Run unacknowledged jobs again; after that their messages must be stored."""
     for number, body in sorted(promised.jobs.items()):
         try:
             is_new = bool(run_job(spool, number, body))
@@ -412,7 +412,7 @@ def _run_jobs_again(spool: Spool, promised: Promised) -> None:
         except FsmqError as error:
             raise Broken(f"a job cannot be run again: {error}") from error
         if is_new and number in promised.done:
-            raise Broken("a job that is done was done again")
+            raise Broken("a committed job was done again")
         if is_new:
             promised.may.add(body)
         if is_new or body not in promised.doomed:
@@ -420,17 +420,17 @@ def _run_jobs_again(spool: Spool, promised: Promised) -> None:
 
 
 def _check_side(spool: Spool, promised: Promised, out: set[bytes]) -> set[bytes]:
-    """What came out of the other queue, and not of jobs, too."""
+    """The messages of the queue "side", which must not be in jobs."""
     side = [message.body for message in spool.queue(SIDE).claim(100)]
     if not promised.side_must <= set(side) <= promised.side_may or len(side) > len(set(side)):
-        raise Broken(f"{side} came out of {SIDE}: {promised.side_must} to {promised.side_may}")
+        raise Broken(f"{SIDE} has {side}: {promised.side_must} to {promised.side_may}")
     if twice := promised.dying & out & set(side):
-        raise Broken(f"{twice} came out of {JOBS} and of {SIDE}")
+        raise Broken(f"{twice} are in {JOBS} and in {SIDE}")
     return set(side)
 
 
 def _poll(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
-    """Poll the dedup queue until nothing more comes."""
+    """Poll the dedup queue until it is empty."""
     bodies: list[bytes] = []
     while True:
         spool.deliver()
@@ -439,7 +439,7 @@ def _poll(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
             return bodies
         bodies += [message.body for message in messages]
         if early := [body for body in bodies if promised.dups_held.get(body, 0.0) > clock()]:
-            raise Broken(f"{early} of the dedup queue were handed out while they were held")
+            raise Broken(f"{early} of the dedup queue were delivered while they were held")
 
 
 def _check_dups(promised: Promised, out: Sequence[bytes]) -> None:
@@ -447,21 +447,21 @@ def _check_dups(promised: Promised, out: Sequence[bytes]) -> None:
         raise Broken(f"{lost} of the dedup queue are lost")
     for body, copies in Counter(out).items():
         if copies > promised.dups_may[body]:
-            raise Broken(f"{copies} of {body!r} came out of the dedup queue")
+            raise Broken(f"the dedup queue has {copies} of {body!r}")
 
 
 def _check_moved(spool: Spool, promised: Promised) -> None:
     spool.make_moves()
     here, there = ([m.body for m in spool.queue(name).claim(100)] for name in (HERE, THERE))
     if sorted(here + there) != sorted(MOVING.values()):
-        raise Broken(f"{here} came out of {HERE} and {there} out of {THERE}")
+        raise Broken(f"{HERE} has {here} and {THERE} has {there}")
     if (promised.moved and here) or (promised.moved is False and there):
-        raise Broken(f"moved: {promised.moved}; {here} stand in {HERE} and {there} in {THERE}")
+        raise Broken(f"moved: {promised.moved}; {here} are in {HERE} and {there} in {THERE}")
 
 
 def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
     """Claim everything: now, a moment before each hold ends, and when all have ended."""
-    # What is left of a deleted queue shows itself in the next of its name.
+    # Leftovers of a deleted queue show in the next queue of its name.
     jobs = spool.queue(JOBS, create=True)
     bodies: list[bytes] = []
     ends = (clock() + 5 * HOLD_S, clock() + 9 * HOLD_S)  # of holds, and of backoffs after them
@@ -473,7 +473,7 @@ def _drain(spool: Spool, clock: Clock, promised: Promised) -> list[bytes]:
             if (message.deliveries or 0) <= promised.least.get(message.body, 0):
                 raise Broken(f"{message.body!r} was claimed {promised.least[message.body]} times")
             if promised.held.get(message.body, 0.0) > moment:
-                raise Broken(f"{message.body!r} was handed out while it was held")
+                raise Broken(f"{message.body!r} was delivered while it was held")
         if missing := promised.free - set(bodies):
             raise Broken(f"{missing} are not ready")
     return bodies

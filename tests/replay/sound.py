@@ -1,4 +1,4 @@
-"""What fsck says of a tree. It takes long, so it is asked about each kind of tree once."""
+"""The errors of fsck. It is slow, so it runs once for trees that are alike."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.spool.helpers import Clock
 
 _UUID = re.compile(UUID7.encode())
 _SOUND: set[bytes] = set()
-# The time of a file that is no stamp is now, or before: the clocks of these tests run ahead.
+# Stamps are later than now, because the clocks of these tests are ahead; other mtimes are not.
 _FRESH_NS = 1_000 * 10**9
 
 
 def errors_in(root: Path, clock: Clock) -> list[Finding]:
-    """The errors of a tree on which nobody works."""
+    """The errors in a spool that no program uses."""
     kind = _kind_of(root)
     if kind in _SOUND:
         return []
@@ -32,15 +32,15 @@ def errors_in(root: Path, clock: Clock) -> list[Finding]:
 
 
 def _kind_of(root: Path) -> bytes:
-    """The same for trees that differ in nothing but which new ids are in them, and since when."""
+    """The same value for trees that differ only in new ids and mtimes without stamps."""
     numbers: dict[bytes, bytes] = {}
 
     def number(match: re.Match[bytes]) -> bytes:
         return numbers.setdefault(match[0], b"id %d" % len(numbers))
 
     stamped_ns = time.time_ns() + _FRESH_NS
-    told = b"\0".join(_parts(str(root), len(str(root)), stamped_ns))
-    return hashlib.sha256(_UUID.sub(number, told)).digest()
+    text = b"\0".join(_parts(str(root), len(str(root)), stamped_ns))
+    return hashlib.sha256(_UUID.sub(number, text)).digest()
 
 
 def _parts(folder: str, skip: int, stamped_ns: int) -> Iterator[bytes]:

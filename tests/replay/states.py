@@ -1,16 +1,15 @@
-"""Every tree that a crash may leave, by what POSIX and the on-disk format ask of a filesystem.
+"""Every tree that a crash may leave, by the requirements of POSIX and the on-disk format.
 
-What the format asks for (docs/format.md, section 10): a rename is atomic, also for a power cut; and
-what fsync has returned for is on stable media. Everything else may go wrong:
+The format (docs/format.md, section 10) requires that a rename is atomic, also in a power cut, and
+that synced data are on stable media. Everything else may go wrong:
 
-- What is not synced may have happened or not, each change for itself, in any order. Only changes of
-  one and the same name keep their order, since a later one builds upon an earlier one.
-- Unsynced bytes are there, or in part, or not at all, or there are zeros in their place.
-- fsync of a file says nothing about its name.
-- fsync of a folder is for the names in it. Of a rename between two folders it is not said of which
-  of them: in one `Reading` only the sync of the source will do, in one only that of the target. A
-  program that syncs what it must is safe in both, and so where the sync of either would do: there
-  nothing is left but what each of the two leaves as well.
+- Unsynced changes may have happened or not, each independently, in any order. Only changes of the
+  same name keep their order, because a later one builds upon an earlier one.
+- Unsynced bytes are written, or a part of them, or none, or zeros.
+- fsync of a file does not sync its name.
+- fsync of a folder syncs the names in it. For a rename between two folders POSIX does not say which
+  of them: in one `Reading` it is the source, in the other the target. A program that is safe in
+  both is also safe where either is enough.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from tests.replay.recorder import (
     Write,
 )
 
-# A crash point with more undecided changes than this is an error of the scenario: it must be short.
+# The most states of one crash point: scenarios must be short.
 _MOST_STATES = 70_000
 
 
 class TooMany(AssertionError):
-    """A crash point of a scenario has more states than can be looked at."""
+    """A crash point has too many states."""
 
 
 class Reading(Enum):
-    """Whose fsync makes a rename between two folders durable."""
+    """The folder whose fsync makes a rename between two folders durable."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -57,7 +56,7 @@ class Reading(Enum):
 
 @dataclass
 class Files:
-    """A tree by inodes: folders with their names, files with their bytes and times."""
+    """A tree by inodes: folders with names, files with bytes and times."""
 
     root: int
     folders: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class Files:
 
     @classmethod
     def of(cls, root: Path) -> Files:
-        """What stands on the disk now."""
+        """The current tree of a root."""
         files = cls(os.stat(root).st_ino)
         files._take(root, files.root)
         return files
@@ -88,7 +87,7 @@ class Files:
         return Files(self.root, folders, dict(self.contents), dict(self.notes))
 
     def write_to(self, place: Path) -> None:
-        """Make the tree at a place where nothing stands."""
+        """Create the tree at a path that does not exist."""
         self._write(self.root, str(place), {})
 
     def _write(self, inode: int, place: str, written: dict[int, str]) -> None:
@@ -98,7 +97,7 @@ class Files:
             if child in self.folders:
                 self._write(child, path, written)
             elif child in written:
-                os.link(written[child], path)  # one more name of it
+                os.link(written[child], path)  # another name of it
             else:
                 written[child] = path
                 self._write_file(child, path)
@@ -117,7 +116,7 @@ class Files:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """The same for all trees that look the same; for a tree that changes no more."""
+        """The same value for equal trees; only for a tree that does not change any more."""
         seen: list[object] = []
         self._list(self.root, "", {}, seen)
         return tuple(seen)
@@ -136,11 +135,11 @@ class Files:
 
 @dataclass
 class _Change:
-    """A step that may be undone by a crash, or one that is durable."""
+    """A step that is durable, or may be undone by a crash."""
 
     step: Create | Unlink | Rename | Write | Overwrite | Stamp | Note
     durable: bool = False
-    # Changes of the same names, or of the same bytes, that came before.
+    # Earlier changes of the same names or bytes.
     builds_on: list[int] = field(default_factory=list)
 
 
@@ -150,9 +149,9 @@ def crash_states(
     readings: Iterable[Reading] = tuple(Reading),
     from_step: int = 0,
 ) -> Iterator[tuple[Reading, Files, list[Mark]]]:
-    """Every tree that a crash after any step may leave, with the marks until then; each once.
+    """Every tree that a crash after a step may leave, with the marks until then; each once.
 
-    from_step: crashes before this step are left out.
+    from_step: leaves out crashes before this step.
     """
     tree = _Tree(before, steps)
     decided: set[tuple[int, tuple[bool, ...]]] = set()
@@ -161,19 +160,19 @@ def crash_states(
         for end in range(from_step, len(steps) + 1):
             last = steps[end - 1] if end > from_step else None
             if isinstance(last, Sync | SyncAll):
-                continue  # it leaves nothing that was not left before it
+                continue  # it adds no state
             changes = _changes(steps[:end], reading)
             durable = end, tuple(change.durable for change in changes)
             if durable in decided:
-                continue  # another reading says the same of it
+                continue  # the same as in another reading
             decided.add(durable)
             marks = [step for step in steps[:end] if isinstance(step, Mark)]
-            # Without the last change it is what was left before that.
+            # Without the last change it is a state of the step before.
             is_later = last is not None and not isinstance(last, Mark)
-            for look in tree.choices(changes, is_later):
-                if (len(marks), look) not in seen:
-                    seen.add((len(marks), look))
-                    yield reading, tree.files(look), marks
+            for state in tree.choices(changes, is_later):
+                if (len(marks), state) not in seen:
+                    seen.add((len(marks), state))
+                    yield reading, tree.files(state), marks
 
 
 def _changes(steps: Sequence[Step], reading: Reading) -> list[_Change]:
@@ -192,7 +191,7 @@ def _changes(steps: Sequence[Step], reading: Reading) -> list[_Change]:
                 change.builds_on.append(last[thing])
             last[thing] = len(changes)
         changes.append(change)
-    # A durable change takes with it what it builds upon.
+    # A durable change makes those durable that it builds upon.
     for number in reversed(range(len(changes))):
         if changes[number].durable:
             for other in changes[number].builds_on:
@@ -229,7 +228,7 @@ def _covers(sync: Sync, step: Step, reading: Reading) -> bool:
 
 
 def _options(changes: Sequence[_Change]) -> list[list[object]]:
-    """What may have become of each change: False if it was not made, else what of it."""
+    """The possible results of each change: False: not made; bytes: the written part."""
     options: list[list[object]] = []
     for change in changes:
         if change.durable:
@@ -247,14 +246,14 @@ def _options(changes: Sequence[_Change]) -> list[list[object]]:
 
 
 _NOTHING = object()
-_SECTOR_BYTES = 64  # so little is written as a whole
+_SECTOR_BYTES = 64  # writes of at most this size are atomic
 _BIRTH_NS = 1_700_000_000_000_000_000  # whole seconds: no stamp
 
 
 class _Tree:
-    """A tree in which changes are made, and taken back.
+    """A tree in which changes are made and undone.
 
-    Its look is the value of everything that any step changes.
+    Its state is the values of everything that any step changes.
     """
 
     def __init__(self, before: Files, steps: Sequence[Step]) -> None:
@@ -281,16 +280,16 @@ class _Tree:
             case Note(inode):
                 yield self._now.notes, inode
 
-    def files(self, look: tuple[object, ...]) -> Files:
-        """The tree of a look, which is that of now or was given before."""
-        if look not in self._known:
-            self._known[look] = self._now.copy()
-        return self._known[look]
+    def files(self, state: tuple[object, ...]) -> Files:
+        """The tree of a state, which is the current one or a known one."""
+        if state not in self._known:
+            self._known[state] = self._now.copy()
+        return self._known[state]
 
     def choices(self, changes: Sequence[_Change], with_last: bool) -> Iterator[tuple[object, ...]]:
-        """Go through all that may have become of the changes; how the tree looks each time.
+        """Go through all possible results of the changes; the state of each.
 
-        with_last: only what has the last one.
+        with_last: only those with the last change.
         """
         options = _options(changes)
         if with_last:
@@ -311,10 +310,10 @@ class _Tree:
                     if choice is not False:
                         self._make(change.step, choice)
                     yield from choose(number + 1)
-                    self._take_back(since)
+                    self._undo_to(since)
 
         yield from choose(0)
-        self._take_back(0)
+        self._undo_to(0)
 
     def _set(self, where: dict[Any, Any], name: object, value: object) -> None:
         self._undo.append((where, name, where.get(name, _NOTHING)))
@@ -323,8 +322,8 @@ class _Tree:
         else:
             where[name] = value
 
-    def _take_back(self, since: int) -> None:
-        """Take back all changes but so many."""
+    def _undo_to(self, since: int) -> None:
+        """Undo all changes after the first ``since``."""
         while len(self._undo) > since:
             where, name, value = self._undo.pop()
             if value is _NOTHING:
@@ -354,7 +353,7 @@ class _Tree:
                 self._set(now.notes, inode, _NOTHING if value is None else value)
 
     def _folder(self, slot: Slot) -> dict[str, int]:
-        # A folder may itself be lost; what was done in it is then nowhere.
+        # The folder may be lost; changes in it are then lost as well.
         return self._now.folders.setdefault(slot.folder, {})
 
     def _write(self, step: Write | Overwrite, choice: object) -> None:

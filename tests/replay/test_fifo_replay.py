@@ -1,7 +1,6 @@
-"""Every crash state of what is done with a fifo queue: order, and deduplication ids.
+"""Every crash state of verbs on a fifo queue: order and deduplication ids.
 
-As for logs: the calls of a verb are recorded, every tree is built that a filesystem may leave if
-everything ends after any of them, and the next program tries each put again, and claims all.
+In each state the next program tries every put again and claims all messages.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from fsmq.spool import Message, NewMessage, Spool, prepare
-from fsmq.spool.fsck import check
-from tests.replay.place import remove_tree, state_folder
+from tests.harness.spool_errors import errors_in
+from tests.replay.inspecting import inspect_states
+from tests.replay.place import state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
-from tests.replay.states import Files, Reading, crash_states
+from tests.replay.states import Files, Reading
 from tests.spool.helpers import Clock
 
 QUEUE = "orders"
@@ -26,11 +26,11 @@ FIRST = ("a1", "a2")
 
 @dataclass
 class Promised:
-    """What a user knows, by deduplication id, which is the body, too.
+    """The promises by deduplication id, which is also the body.
 
-    told: the ids of messages. begun: puts. fading: acknowledgements that have begun; gone: those
-    that were answered. is_purged: whether all of before is gone; None: it may. is_deleted: the same
-    of the queue. past: the ids of messages of a queue that was deleted, and is there again.
+    told: the ids of answered puts. begun: puts. fading: begun acknowledgements; gone: answered
+    ones. is_purged: whether earlier messages are removed; None: unknown. is_deleted: the same for
+    the queue. past: ids of messages of a deleted queue with the same name.
     """
 
     told: dict[str, str] = field(default_factory=dict)
@@ -42,18 +42,18 @@ class Promised:
     past: set[str] = field(default_factory=set)
 
     def lose(self, is_sure: bool | None) -> None:
-        """The queue is deleted, or about to be."""
+        """Record that the queue is deleted, or about to be (None)."""
         self.is_purged = self.is_deleted = is_sure
 
     def begin_anew(self) -> None:
-        """The queue is about to be created again."""
+        """Record that the queue is about to be created again."""
         self.past |= set(self.told.values())
         self.told.clear()
         self.is_purged, self.is_deleted = False, None
 
 
 class Actor:
-    """Does verbs, and marks what each changes."""
+    """Runs verbs, and marks the promises that each changes."""
 
     def __init__(self, spool: Spool, recorder: Recorder, clock: Clock) -> None:
         self._spool = spool
@@ -65,11 +65,11 @@ class Actor:
         self._put("a3")
 
     def put_batch(self) -> None:
-        """One of the two is known already."""
+        """Put a known message and a new one."""
         self._put("a2", "a3")
 
     def first_put(self) -> None:
-        """Nobody has put into the queue yet."""
+        """Put into a queue without any put before."""
         self._put("a3")
 
     def first_put_and_consume(self) -> None:
@@ -77,12 +77,12 @@ class Actor:
         self._consume()
 
     def first_put_behind_one_that_died(self) -> None:
-        """It had written the same, and synced nothing."""
+        """A process wrote the same message and died before its sync."""
         self._recorder.mark(lambda p: p.begun.add("a3"))
         group = self._spool.context.sequencer.group((QUEUE,))
         group.enter()
         group.write([prepare.put(self._spool.context, QUEUE, [new("a3")])]).dirty.close()
-        for turn in group._turns:  # what a kill ends
+        for turn in group._turns:  # a kill ends them
             assert turn._held is not None
             turn._held.unlock()
         self._put("a3")
@@ -109,9 +109,9 @@ class Actor:
         self._recorder.mark(lambda p: p.lose(True))
 
     def delete_and_put_again(self) -> None:
-        """The next queue of that name knows nothing of the one before."""
+        """Delete the queue, create it again, and put a message with a known id."""
         self.delete()
-        self._clock.advance(1)  # else its messages get the same places, and so the same ids
+        self._clock.advance(1)  # else new messages could get the same ids
         self._recorder.mark(Promised.begin_anew)
         self._spool.create_queue(QUEUE, fifo=True)
         self._recorder.mark(lambda p: setattr(p, "is_deleted", False))
@@ -123,7 +123,7 @@ class Actor:
         self._recorder.mark(lambda p: p.told.update(zip(texts, ids, strict=True)))
 
     def _consume(self) -> None:
-        """The last one that can be claimed."""
+        """Claim messages and acknowledge the last one."""
         message = self._queue.claim(9)[-1]
         text = message.body.decode()
         self._recorder.mark(lambda p: p.fading.add(text))
@@ -144,7 +144,7 @@ VERBS += ["first_put", "first_put_and_consume", "first_put_behind_one_that_died"
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_crash_state_breaks_a_promise(verb: str) -> None:
-    assert look_at_all(verb) > 1
+    assert check_states(verb) > 1
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_no_crash_state_breaks_a_promise(verb: str) -> None:
 )
 def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
     with pytest.raises(AssertionError):
-        look_at_all(verb, lambda step: not isinstance(step, Sync | SyncAll))
+        check_states(verb, lambda step: not isinstance(step, Sync | SyncAll))
 
 
 @pytest.mark.parametrize("name", ["sends", "dedup/"])
-def test_without_the_sync_of_what_is_shared_too(name: str) -> None:
-    """A message that is acknowledged leaves nothing but its record, and what makes that hold."""
+def test_without_the_sync_of_shared_records_a_promise_is_broken(name: str) -> None:
+    """An acknowledged message leaves only its deduplication record."""
     with pytest.raises(AssertionError):
-        look_at_all(
+        check_states(
             "put_and_consume",
             lambda step: not (isinstance(step, Sync) and name in step.path),
             at_end=True,
@@ -170,55 +170,49 @@ def test_without_the_sync_of_what_is_shared_too(name: str) -> None:
 @pytest.mark.parametrize(
     "verb", ["first_put_and_consume", "first_put_behind_one_that_died", "delete"]
 )
-def test_without_the_sync_of_the_names_of_what_is_shared_too(verb: str) -> None:
+def test_without_the_sync_of_their_folder_a_promise_is_broken(verb: str) -> None:
     with pytest.raises(AssertionError):
-        look_at_all(verb, lambda step: not (isinstance(step, Sync) and step.path == "config"))
+        check_states(verb, lambda step: not (isinstance(step, Sync) and step.path == "config"))
 
 
-def look_at_all(
+def check_states(
     verb: str, counts: Callable[[Step], bool] = lambda step: True, *, at_end: bool = False
 ) -> int:
-    """Look at every crash state of a verb; how many there are. counts: of a step.
+    """Inspect every crash state of a verb; their number. counts: selects steps.
 
-    at_end: only at those behind its last step.
+    at_end: only states after the last step.
     """
     clock = Clock()
     with state_folder() as place:
         root = place.with_name("first")
-        told: dict[str, str] = {}
+        ids: dict[str, str] = {}
         with Spool(root, sync="fsync", clock=clock, workers=1) as spool:
             spool.create_queue(QUEUE, fifo=True)
             first = () if verb.startswith("first") else FIRST
             for text in first:
-                told[text] = spool.complete(prepare.put(spool.context, QUEUE, [new(text)]))[0]
+                ids[text] = spool.complete(prepare.put(spool.context, QUEUE, [new(text)]))[0]
             before = Files.of(root)
             recorder = Recorder(root)
             with recorder.recording():
                 getattr(Actor(spool, recorder, clock), verb)()
             recorder.close()
-        seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
-        readings = (Reading.SOURCE,) if verb in LONG else tuple(Reading)
-        begin = len(steps) if at_end else 0
-        for _, files, marks in crash_states(before, steps, readings, begin):
-            key = (files.key, len(marks))
-            if key in seen:
-                continue
-            seen.add(key)
-            promised = Promised(told=dict(told), begun=set(told))
-            for mark in marks:
-                mark.what(promised)
-            files.write_to(place)
-            inspect(place, promised, clock)
-            remove_tree(str(place))
-    return len(seen)
+        return inspect_states(
+            place,
+            before,
+            steps,
+            lambda: Promised(told=dict(ids), begun=set(ids)),
+            lambda promised: inspect(place, promised, clock),
+            readings=(Reading.SOURCE,) if verb in LONG else tuple(Reading),
+            from_step=len(steps) if at_end else 0,
+        )
 
 
 def inspect(place: Path, promised: Promised, clock: Clock) -> None:
     if promised.is_deleted:
-        # The lock may come back, and keeps nobody out.
+        # The lock may remain, but blocks nobody.
         left = {name for name in os.listdir(place / "config") if QUEUE in name}
-        assert left <= {f".{QUEUE}.lock"}, f"{left} of a queue that is gone"
+        assert left <= {f".{QUEUE}.lock"}, f"{left} of a deleted queue"
         assert not (place / "queues" / QUEUE).exists()
     with Spool(place, sync="none", clock=clock) as spool:
         if promised.is_deleted is not False:
@@ -230,7 +224,7 @@ def inspect(place: Path, promised: Promised, clock: Clock) -> None:
             text: queue.put(b"again", group=text[0], dedup_id=text)
             for text in sorted(promised.begun)
         }
-        clock.advance(60)  # a claim that was under way ends
+        clock.advance(60)  # an unfinished claim ends
         spool.deliver()
         found: dict[str, list[Message]] = {}
         places: dict[str | None, list[int | None]] = {}
@@ -243,15 +237,14 @@ def inspect(place: Path, promised: Promised, clock: Clock) -> None:
         assert queue.counts().total == 0
     for order in places.values():
         assert order == sorted(order, key=str), "out of order"
-    assert promised.past.isdisjoint(m.id for some in found.values() for m in some), "back again"
+    assert promised.past.isdisjoint(m.id for some in found.values() for m in some), "resurrected"
     for text, message_id in tries.items():
         check_one(promised, text, message_id, found.get(text, []))
-    errors = [one for one in check(place, offline=True).findings if one.severity.value == "error"]
-    assert errors == []
+    assert errors_in(place) == []
 
 
 def check_one(promised: Promised, text: str, message_id: str, found: list[Message]) -> None:
-    # A purge that was cut off may have forgotten what still stands.
+    # An unfinished purge may have forgotten ids of messages that are still stored.
     assert len(found) <= (2 if promised.is_purged is None else 1), f"{text} twice"
     is_first = not found or found[0].body == text.encode()
     if text in promised.told and promised.is_purged is False:

@@ -1,13 +1,12 @@
 """Every crash state of every verb of a log and its channels.
 
-Each verb acts on a log in which all that was promised is durable. Its calls are recorded; every
-tree is built that a filesystem may leave if everything ends after any of them; and each is looked
-at as the next program would find it.
+Each verb acts on a durable log, and each state is inspected as the next program finds it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,43 +22,44 @@ from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import Log, LogEntry
 from fsmq.spool.log.retention import Retention
 from fsmq.spool.log.segment import newest, segments
-from tests.replay.place import remove_tree, state_folder
+from tests.replay.inspecting import inspect_states
+from tests.replay.place import state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
-from tests.replay.states import Files, crash_states
+from tests.replay.states import Files
 from tests.spool.helpers import Clock
 
 LOG, CHANNEL = "users", "mailer"
-BEGIN = 12  # messages before the verb; of them the channel has done 0, 1 and 4, and holds 2 and 3
+BEGIN = 12  # messages before the verb; the channel has acknowledged 0, 1 and 4, and holds 2 and 3
 NEW = "x" * 30
 ONCE = (b"once", b"and once")
 
 
 @dataclass
 class Promised:
-    """What a user knows, or may expect."""
+    """The promises to a user."""
 
     messages: dict[int, bytes] = field(default_factory=dict)
-    begun: list[list[bytes]] = field(default_factory=list)  # batches that may be there, or not
+    begun: list[list[bytes]] = field(default_factory=list)  # batches that may be stored
     done: set[int] = field(default_factory=lambda: {0, 1, 4})
     may_be_done: set[int] = field(default_factory=lambda: {0, 1, 4})
-    log: bool | None = True  # whether it exists; None: it may
+    log: bool | None = True  # whether it exists; None: unknown
     channel: bool | None = True
-    position: int | None = None  # where a seek went
+    position: int | None = None  # of an answered seek
     seeks: bool = False
-    first: int = 0  # what retention may have taken up to here
+    first: int = 0  # retention may have removed messages before it
     buried: bool | None = False
     settings: set[int] = field(default_factory=lambda: {4096})
     delayed: set[int] = field(default_factory=set)
-    copied: bool = False  # a topic's message is in the queue, too
-    once: bool = False  # a batch of a job is tried again
-    fed: bool = False  # a channel that feeds a queue goes on
+    copied: bool = False  # a message of a topic is also in the queue
+    once: bool = False  # the batch of a job is tried again
+    fed: bool = False  # a channel feeds a queue
 
 
 Effect = Callable[[Promised], None]
 
 
 class Actor:
-    """Does verbs, and marks before and after each what it changes."""
+    """Runs verbs, and marks the promises that each changes before and after it."""
 
     def __init__(self, spool: Spool, recorder: Recorder) -> None:
         self.spool = spool
@@ -163,7 +163,7 @@ class Actor:
         self.channel.ack(0, 1)
 
     def done_in_a_new_file(self) -> None:
-        """The channel's file has grown, and another one takes its place."""
+        """Replace the file of the channel, which has grown."""
         monkey = pytest.MonkeyPatch()
         monkey.setattr("fsmq.spool.log.consuming.open_channel._LEAST_BYTES", 0)
         monkey.setattr("fsmq.spool.log.consuming.open_channel._TIMES", 0)
@@ -273,7 +273,7 @@ def prepare(spool: Spool, writers: str, verb: str) -> Promised:
     return promised
 
 
-FED = 11  # from here on a channel feeds a queue
+FED = 11  # the first offset that a channel feeds to a queue
 
 
 def feed_of(log: Log) -> Feed:
@@ -284,20 +284,20 @@ def feed_of(log: Log) -> Feed:
 
 @pytest.mark.parametrize(("writers", "verb"), CASES)
 def test_no_crash_state_of_a_verb_breaks_a_promise(writers: str, verb: str) -> None:
-    assert look_at_all(writers, verb) > 0
+    assert check_states(writers, verb) > 0
 
 
 @pytest.mark.parametrize(
     "verb",
     ["publish", "publish_batch", "publish_two", "publish_to_a_new_segment", "publish_to_topic"],
 )
-def test_no_crash_state_of_a_publish_in_the_place_of_zeros_breaks_a_promise(
+def test_no_crash_state_of_a_publish_over_zeros_breaks_a_promise(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystem, "_IN_PLACE", {"tmpfs", "ext4", "xfs"})
     monkeypatch.setattr(newest, "_SMALL_IN_A_ROW", 1)
     monkeypatch.setattr(segments, "_AHEAD", bytes(300))
-    assert look_at_all("host", verb, goes_on=True) > 3
+    assert check_states("host", verb, is_warm=True) > 3
 
 
 @pytest.mark.parametrize(
@@ -305,18 +305,18 @@ def test_no_crash_state_of_a_publish_in_the_place_of_zeros_breaks_a_promise(
 )
 def test_without_its_syncs_a_verb_breaks_a_promise(verb: str) -> None:
     with pytest.raises((AssertionError, KeyError, NoSuchLog)):
-        look_at_all("host", verb, lambda step: not isinstance(step, Sync | SyncAll))
+        check_states("host", verb, lambda step: not isinstance(step, Sync | SyncAll))
 
 
-def look_at_all(
+def check_states(
     writers: str,
     verb: str,
     counts: Callable[[Step], bool] = lambda step: True,
-    goes_on: bool = False,
+    is_warm: bool = False,
 ) -> int:
-    """Look at every crash state of a verb; how many there are.
+    """Inspect every crash state of a verb; their number.
 
-    counts: of a step. goes_on: the process has published before, as one that serves does.
+    counts: selects steps. is_warm: the process has published before.
     """
     clock = Clock()
     with state_folder() as place:
@@ -324,7 +324,7 @@ def look_at_all(
         with Spool(root, sync="fsync", clock=clock, delivers=False) as spool:
             first = prepare(spool, writers, verb)
             spool.open_logs.close()
-            if goes_on:
+            if is_warm:
                 assert spool.log(LOG).publish(b"warm") == BEGIN
                 first.messages[BEGIN] = b"warm"
             before = Files.of(root)
@@ -332,24 +332,14 @@ def look_at_all(
             with recorder.recording():
                 getattr(Actor(spool, recorder), verb)()
             recorder.close()
-        seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
-        for _, files, marks in crash_states(before, steps):
-            key = (files.key, len(marks))
-            if key in seen:
-                continue
-            seen.add(key)
-            promised = Promised(**{n: _copied(v) for n, v in vars(first).items()})
-            for mark in marks:
-                mark.what(promised)
-            files.write_to(place)
-            inspect(place, promised, clock)
-            remove_tree(str(place))
-    return len(seen)
-
-
-def _copied(value: object) -> object:
-    return value.copy() if isinstance(value, dict | list | set) else value
+        return inspect_states(
+            place,
+            before,
+            steps,
+            lambda: deepcopy(first),
+            lambda promised: inspect(place, promised, clock),
+        )
 
 
 def inspect(place: Path, promised: Promised, clock: Clock) -> None:
@@ -387,7 +377,7 @@ def inspect(place: Path, promised: Promised, clock: Clock) -> None:
 def inspect_messages(log: Log, promised: Promised) -> None:
     assert log.settings().segment_bytes in promised.settings | {16 << 20}
     shown = {message.offset: message.body for message in log.read()}
-    end = log.publish(b"after")  # with it counts what a writer that died had appended
+    end = log.publish(b"after")  # completes what a dead writer had appended
     found = {message.offset: message.body for message in log.read()}
     assert shown.items() <= found.items()
     assert found.pop(end) == b"after"
@@ -398,7 +388,7 @@ def inspect_messages(log: Log, promised: Promised) -> None:
         assert offset < first or found[offset] == body, offset
     rest = [found[offset] for offset in sorted(found) if offset not in promised.messages]
     begun = [list(batch) for batch in promised.begun]
-    while rest:  # whole batches, in the order in which they began
+    while rest:  # whole batches, in the order of their starts
         batch = next((one for one in begun if rest[: len(one)] == one), None)
         assert batch is not None, rest
         del begun[: begun.index(batch) + 1]
@@ -416,7 +406,7 @@ def inspect_channel(log: Log, promised: Promised, clock: Clock) -> None:
     sought = promised.seeks and state.position == 7
     assert not (promised.position == 7 and not sought)
     if promised.delayed and not sought:
-        clock.advance(200)  # the claim that they were in would have ended
+        clock.advance(200)  # their claim would have ended
         early = {message.offset for message in channel.claim(100)}
         clock.advance(-200)
         assert not early & promised.delayed

@@ -1,4 +1,4 @@
-"""The recorder tells the truth: strace, watching the same process, sees the same calls."""
+"""The recorder and strace see the same calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.replay.verbs import VERBS
 CALLS = "openat,write,pwrite64,writev,fsync,fdatasync,syncfs,sync,rename,renameat,renameat2,link,"
 CALLS += "linkat,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,utimensat,ftruncate,truncate,"
 CALLS += "fsetxattr,fremovexattr,setxattr,lsetxattr,removexattr,lremovexattr"
-# A consumer's, and a move's.
+# The locks of consumers and moves.
 LOCK = re.compile(r"/\.(?:[0-9a-f-]{36}\.)?lock>")
 KINDS = {
     "write": "Write",
@@ -40,7 +40,7 @@ KINDS = {
 
 
 def traced(lines: list[str]) -> list[str]:
-    """The kinds of the calls that succeeded and changed something in the scenario's tree."""
+    """The kinds of the successful calls that changed the tree of the scenario."""
     kinds = []
     creating: set[str] = set()
     for line in _whole(lines):
@@ -49,24 +49,24 @@ def traced(lines: list[str]) -> list[str]:
             continue
         call, arguments = match[1], match[2]
         if call in ("ftruncate", "pwrite64") and LOCK.search(arguments):
-            continue  # what a lock says is for those who look: a crash may lose it
+            continue  # a crash may lose the content of a lock
         if call == "openat":
             if LOCK.search(line):
-                continue  # whether it was there already no trace tells
+                continue  # the trace does not show whether it existed
             path = " ".join(re.findall(r"(?<=<)[^>]*|\"[^\"]*\"", line))
             if "O_CREAT" in arguments and path not in creating:
                 creating.add(path)
                 kinds.append("Create")
         else:
             kinds.append(KINDS.get(call, call))
-        if call in ("unlink", "unlinkat"):  # the next file of that name is another one
+        if call in ("unlink", "unlinkat"):  # the next file of that name is another
             name = re.findall(r'"[^"]*"', arguments)[-1]
             creating = {path for path in creating if name not in path.split(" ")}
     return kinds
 
 
 def _whole(lines: list[str]) -> Iterator[str]:
-    """The lines of a trace; a call during which another thread made one as one line, too."""
+    """The lines of a trace, with interrupted calls joined."""
     begun: dict[str, str] = {}
     for line in lines:
         thread = line.split(" ", 1)[0]
@@ -79,24 +79,24 @@ def _whole(lines: list[str]) -> Iterator[str]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_the_kernel_sees_what_is_recorded(tmp_path: Path) -> None:
+def test_strace_sees_the_recorded_calls(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     verbs = [verb for verb in VERBS if verb != "delete_queue"]
     strace = ["strace", "-f", "-y", "-o", str(trace), "-e", f"trace={CALLS}", "--seccomp-bpf"]
-    tell = [sys.executable, "-m", "tests.replay.record", *verbs, "delete_queue"]
-    told = subprocess.run(
-        [*strace, *tell],
+    program = [sys.executable, "-m", "tests.replay.record", *verbs, "delete_queue"]
+    done = subprocess.run(
+        [*strace, *program],
         cwd=HOME,
         capture_output=True,
         text=True,
     )
-    if "PTRACE" in told.stderr:
-        pytest.skip(f"strace may not trace here: {told.stderr.strip()[:200]}")
-    assert told.returncode == 0, told.stderr
-    recorded = [kind for kind, of in json.loads(told.stdout) if not _is_lock(kind, of)]
+    if "PTRACE" in done.stderr:
+        pytest.skip(f"strace may not trace here: {done.stderr.strip()[:200]}")
+    assert done.returncode == 0, done.stderr
+    recorded = [kind for kind, of in json.loads(done.stdout) if not _is_lock(kind, of)]
     seen = traced(trace.read_text().splitlines())
     assert len(recorded) > 50
-    # The scenario is the last that the process does on a tree named mq, but for removing that tree.
+    # After the scenario the process only removes the tree.
     assert recorded == _between(seen, recorded)
 
 
@@ -105,7 +105,7 @@ def _is_lock(kind: str, of: dict[str, Any]) -> bool:
 
 
 def _between(seen: list[str], recorded: list[str]) -> list[str]:
-    """The part of the trace that begins where the record does."""
+    """The part of the trace that is equal to the record; else the whole trace."""
     text, wanted = " ".join(seen), " ".join(recorded)
     at = text.find(wanted)
     return text[at : at + len(wanted)].split(" ") if at >= 0 else seen

@@ -1,9 +1,8 @@
-"""Every crash state of every verb: nothing acknowledged is lost, torn, held twice or back again.
+"""Every crash state of every verb: no acknowledged operation is lost, torn, undone or repeated.
 
-Needs no root: the calls of a scenario are recorded, and every tree is built that a filesystem may
-leave if everything ends after any of them. This sees what ext4 and xfs forgive: a missing fsync of
-a folder, which the next fsync of any file makes up for there. In which company verbs are looked at
-is a part of what `tests.soak.power` looks at.
+The calls of a scenario are recorded, and every tree is built that a filesystem may leave after any
+of them. Unlike power cuts of ext4 and xfs, this finds a missing fsync of a folder even if an fsync
+of any file follows. `tests.soak.power` runs more combinations of verbs.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from tests.replay.recorder import Step, Sync
 from tests.replay.scenario import Checked, Scenario, check_scenario, record
 from tests.replay.verbs import VERBS
 
-# What another has done and not synced, beyond the verb itself, that makes a sync necessary.
+# Unsynced verbs of others, other than the verb itself, that make a sync of it necessary.
 OTHERS = {"delete a queue": ("unsubscribe_jobs", "delete_topic")}
-# Syncs that others need: of the removal with which one of these ends, and of a dedup queue's move.
-# And new/, that a message of a dedup queue left before: the renames of one message build upon each
-# other, so that this is beyond what can be seen here.
+# Syncs that others need: of a removal at the end of a verb, and of the move in a dedup queue. And
+# of new/, from where a message of a dedup queue came: renames of one message build upon each other,
+# so this sync has no effect here.
 NOT_ITS_OWN = {
     "stage": ("queue", "delay"),
     "dedup poll": ("new",),
     "dedup ack": ("new",),
     "move": ("queues", "remove"),
-    "retry": ("queue", "delay", "remove"),  # of who has moved its message meanwhile
-    "order a move": ("queues",),  # of who created the target
+    "retry": ("queue", "delay", "remove"),  # of a concurrent move of its message
+    "order a move": ("queues",),  # of the creation of the target
     "set a priority": ("new",),  # of the mover
     "redrive": ("new", "delay"),  # of the burial, or of the mover
     "bury": ("queues", "config"),  # of the setting that it needs
@@ -42,7 +41,7 @@ EACH = [name for name in SYNCS if name not in ("folders", "all")]
 
 @pytest.fixture(scope="module")
 def seen() -> set[object]:
-    """States that were looked at already."""
+    """States that were inspected before."""
     return set()
 
 
@@ -52,22 +51,24 @@ def test_no_crash_state_of_a_verb_breaks_a_promise(verb: str, seen: set[object])
 
 
 @pytest.mark.parametrize("verb", BESIDE_A_MOVER)
-def test_nor_beside_a_mover_that_syncs_nothing(verb: str, seen: set[object]) -> None:
+def test_no_crash_state_beside_a_mover_breaks_a_promise(verb: str, seen: set[object]) -> None:
     assert check_scenario(record(BESIDE_A_MOVER[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", FAMILIES["purge"] + FAMILIES["delete a queue"])
-def test_what_is_said_to_be_gone_stays_so(verb: str, seen: set[object]) -> None:
+def test_no_crash_state_resurrects_a_removed_message(verb: str, seen: set[object]) -> None:
     assert check_scenario(record(["remove_ready"], others=[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize("verb", UNSYNCED)
-def test_nor_where_another_has_done_it_and_not_synced(verb: str, seen: set[object]) -> None:
+def test_no_crash_state_after_the_same_unsynced_verb_breaks_a_promise(
+    verb: str, seen: set[object]
+) -> None:
     assert check_scenario(record([verb], others=[verb]), seen=seen).broken == []
 
 
 @pytest.mark.parametrize(("family", "other"), [(f, o) for f, os in OTHERS.items() for o in os])
-def test_nor_where_another_has_done_a_part_of_it(
+def test_no_crash_state_after_another_unsynced_verb_breaks_a_promise(
     family: str, other: str, seen: set[object]
 ) -> None:
     for verb in FAMILIES[family]:
@@ -75,7 +76,7 @@ def test_nor_where_another_has_done_a_part_of_it(
 
 
 @pytest.mark.parametrize("verb", WITH_SYNCFS)
-def test_nor_with_syncfs(verb: str, seen: set[object]) -> None:
+def test_no_crash_state_with_syncfs_breaks_a_promise(verb: str, seen: set[object]) -> None:
     assert check_scenario(record(["deliver", verb], "syncfs"), seen=seen).broken == []
 
 
@@ -88,7 +89,7 @@ def uses(scenario: Scenario, pattern: re.Pattern[str]) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_sync_that_is_left_out_is_seen(family: str) -> None:
+def test_each_missing_sync_is_found(family: str) -> None:
     verbs = FAMILIES[family]
     scenarios = [record(["deliver"] * n + [verb]) for n, verb in product((0, 1), verbs)]
     scenarios += [record([v], others=[o]) for v, o in product(verbs, OTHERS.get(family, ()))]
@@ -96,7 +97,7 @@ def test_each_sync_that_is_left_out_is_seen(family: str) -> None:
     used = [name for name in used if name not in NOT_ITS_OWN.get(family, ())]
     assert used
     blind = [name for name in used if not any(breaks(scenario, name) for scenario in scenarios)]
-    assert blind == [], "what is left out here is not noticed"
+    assert blind == [], "a missing sync is not found"
 
 
 def breaks(scenario: Scenario, name: str) -> bool:
@@ -111,14 +112,14 @@ def breaks(scenario: Scenario, name: str) -> bool:
     return checked.broken != []
 
 
-def test_a_promotion_that_is_not_synced_is_seen() -> None:
+def test_a_missing_sync_of_a_promotion_is_found() -> None:
     scenario = record(["put_promoted"])
     first = next(step for step in scenario.steps if isinstance(step, Sync))
     assert check_scenario(scenario, without=lambda step: step is first, first_only=True).broken
 
 
-def test_without_syncs_nothing_holds() -> None:
+def test_without_syncs_messages_are_lost_and_resurrected() -> None:
     scenario = record(["put", "remove_held"], "none")
-    told = " ".join(check_scenario(scenario).broken)
-    assert "lost" in told
-    assert "torn, or back" in told
+    broken = " ".join(check_scenario(scenario).broken)
+    assert "lost" in broken
+    assert "torn or resurrected" in broken

@@ -1,14 +1,12 @@
-"""Every crash state of what is done with a schedule, its message's consumption included.
+"""Every crash state of verbs of a schedule, including the consumption of its messages.
 
-As for logs: the calls of a verb are recorded, every tree is built that a filesystem may leave if
-everything ends after any of them, and a mover and a consumer go on with it.
+In each state a mover and a consumer continue.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +14,10 @@ import pytest
 
 from fsmq.spool import NoSuchSchedule, Spool
 from fsmq.spool.fsck import check
-from tests.replay.place import remove_tree, state_folder
+from tests.replay.inspecting import inspect_states
+from tests.replay.place import state_folder
 from tests.replay.recorder import Recorder, Step, Sync, SyncAll
-from tests.replay.states import Files, crash_states
+from tests.replay.states import Files
 from tests.spool.helpers import Clock
 
 JOBS, NAME, LINE = "jobs", "nightly", "*/10 * * * *"
@@ -28,8 +27,8 @@ MOMENTS = {BEGIN + 600, BEGIN + 1200}
 
 @dataclass
 class Promised:
-    """What a user knows. bodies: that the schedule may have; gone: acknowledged moments, and
-    fading: those whose acknowledgement has begun."""
+    """The promises. bodies: the possible bodies of the schedule. gone: scheduled times whose
+    messages are acknowledged; fading: those whose acknowledgement has begun."""
 
     bodies: set[str | None] = field(default_factory=lambda: {"first"})
     gone: set[float] = field(default_factory=set)
@@ -37,7 +36,7 @@ class Promised:
 
 
 class Actor:
-    """Does verbs, and marks what each changes."""
+    """Runs verbs, and marks the promises that each changes."""
 
     def __init__(self, spool: Spool, recorder: Recorder) -> None:
         self._spool = spool
@@ -75,17 +74,17 @@ class Actor:
 
 @pytest.mark.parametrize("verb", ["put", "put_and_consume", "configure", "replace", "delete"])
 def test_no_crash_state_breaks_a_promise(verb: str) -> None:
-    assert look_at_all(verb) > 3
+    assert check_states(verb) > 3
 
 
 @pytest.mark.parametrize("verb", ["put_and_consume", "configure", "delete"])
 def test_without_its_syncs_a_promise_is_broken(verb: str) -> None:
     with pytest.raises((AssertionError, KeyError, NoSuchSchedule)):
-        look_at_all(verb, lambda step: not isinstance(step, Sync | SyncAll))
+        check_states(verb, lambda step: not isinstance(step, Sync | SyncAll))
 
 
-def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -> int:
-    """Look at every crash state of a verb; how many there are. counts: of a step."""
+def check_states(verb: str, counts: Callable[[Step], bool] = lambda step: True) -> int:
+    """Inspect every crash state of a verb; their number. counts: selects steps."""
     clock = Clock()
     clock.now = BEGIN
     with state_folder() as place:
@@ -99,20 +98,14 @@ def look_at_all(verb: str, counts: Callable[[Step], bool] = lambda step: True) -
             with recorder.recording():
                 getattr(Actor(spool, recorder), verb)()
             recorder.close()
-        seen: set[object] = set()
         steps = [step for step in recorder.steps if counts(step)]
-        for _, files, marks in crash_states(before, steps):
-            key = (files.key, len(marks))
-            if key in seen:
-                continue
-            seen.add(key)
-            promised = deepcopy(Promised())
-            for mark in marks:
-                mark.what(promised)
-            files.write_to(place)
-            inspect(place, promised, clock, verb)
-            remove_tree(str(place))
-    return len(seen)
+        return inspect_states(
+            place,
+            before,
+            steps,
+            Promised,
+            lambda promised: inspect(place, promised, clock, verb),
+        )
 
 
 def inspect(place: Path, promised: Promised, clock: Clock, verb: str) -> None:
@@ -127,7 +120,7 @@ def inspect(place: Path, promised: Promised, clock: Clock, verb: str) -> None:
                 found.update(message.created_at or 0 for message in messages)
                 spool.queue(JOBS).ack(*messages)
             spool.run_schedules()
-            # A claim that was under way ends, and dot-names without a writer are promoted.
+            # Unfinished claims end, and dot-names of dead writers are promoted.
             clock.advance(60)
     assert set(found.values()) <= {1}
     assert not promised.gone & found.keys()

@@ -1,4 +1,4 @@
-"""Verbs on a spool, each with what it promises from its beginning and from its answer on."""
+"""Verbs on a spool, each with its promises from its start and from its answer on."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from fsmq.spool.verbs import dedup
 from fsmq.spool.verbs.choice import Choice
 from fsmq.spool.verbs.queues import creation, deletion, subscribing
 from fsmq.spool.verbs.several import Turns, claim_several_in
-from tests.replay.dead import DEAD_VERBS, DeadPromise, DoesDead
-from tests.replay.given import ID_VERBS, DoesIds, GivenPromise
+from tests.replay.dead import DEAD_VERBS, DeadPromise, DeadVerbs
+from tests.replay.given import ID_VERBS, GivenPromise, IdVerbs
 from tests.replay.recorder import Recorder
 from tests.spool.helpers import Clock
 
 HOLD_S = 600.0
-# The scenarios' clock runs ahead of the kernel's, so that no file looks freshly made: by more than
-# the longest soak takes, since it stands still.
+# The clock of scenarios stands still, ahead of the kernel's by more than the longest soak takes, so
+# that no file looks new.
 AHEAD_S = 20_000.0
 JOBS, SIDE = "jobs", "side"
-DEPTH = 70  # the setting max_depth that the queue jobs has at first
+DEPTH = 70  # the setting max_depth of the queue jobs at the start
 CONSUMER = "spark"
 FILTER = Filter({"type": ["refund"]})
 ABOUT = {"tags": {"team": "a"}}
@@ -63,13 +63,13 @@ TOPICS: dict[str, bool | None] = {
     "fresh": False,
 }
 STREAM = "01977420-dc00-7abc-8def-0123456789ab"
-# What stands there before a scenario begins: ready, in flight, new, and hidden by its own delay.
+# The messages at the start of scenarios: ready, in flight, new, and delayed.
 READY, HELD, NEW, LATER = b"ready at first", b"held at first", b"new at first", b"later at first"
 FIRST = {"ready": READY, "held": HELD, "new": NEW, "later": LATER}
-# A dedup queue, in which one message waits, one was shown, and one is claimed.
+# A dedup queue with a message on its write side, a peeked one and a claimed one.
 DUPS = "dups"
 WAITS, SHOWN, CLAIMED = b"waits at first", b"shown at first", b"claimed at first"
-# A queue to be moved to another: with a message that is ready, one that is held, and a new one.
+# A queue that is moved to another, with a ready, a held and a new message.
 HERE, THERE = "here", "there"
 MOVING = {name: name.encode() + b" to be moved" for name in ("ready", "held", "new")}
 _IDS = {body: name for name, body in FIRST.items()}
@@ -77,39 +77,38 @@ _IDS = {body: name for name, body in FIRST.items()}
 
 @dataclass
 class Promised:
-    """What must hold if everything ended now."""
+    """The promises that hold after a crash now."""
 
-    must: set[bytes] = field(default_factory=set)  # bodies that come out
-    may: set[bytes] = field(default_factory=set)  # bodies that may come out
-    held: dict[bytes, float] = field(default_factory=dict)  # not before so many Unix seconds
+    must: set[bytes] = field(default_factory=set)  # bodies that must be delivered
+    may: set[bytes] = field(default_factory=set)  # bodies that may be delivered
+    held: dict[bytes, float] = field(default_factory=dict)  # the earliest delivery, in Unix seconds
     free: set[bytes] = field(default_factory=set)  # not hidden
-    queue: bool | None = True  # whether jobs exists; None: it may
-    fresh: bool | None = False  # the same of the queue "fresh"
-    # The setting max_depth; of a queue that is gone: None.
+    queue: bool | None = True  # whether jobs exists; None: unknown
+    fresh: bool | None = False  # the same for the queue "fresh"
+    # The setting max_depth; None: the queue is deleted.
     depths: set[int | None] = field(default_factory=lambda: {DEPTH})
-    # What must, and what may, come out of the queue "side".
+    # Bodies that must and may be in the queue "side".
     side_must: set[bytes] = field(default_factory=set)
     side_may: set[bytes] = field(default_factory=set)
-    # The bodies of the consumer's batch, and whether it is given again; None: all of it or nothing.
+    # The bodies of the consumer's batch, and whether it is given again; None: all or nothing.
     batch: frozenset[bytes] = frozenset()
     given: bool | None = False
-    # Whether the batch is one file, so that its commit is one rename; whether it may be more.
+    # Whether the batch is one file, which one rename commits; whether it may be several.
     is_whole: bool = True
     is_taking: bool = False
-    is_begun: bool = False  # its stream is noted
-    # How often bodies have been claimed at least.
+    is_begun: bool = False  # its stream is stored
+    # The least numbers of claims of bodies.
     least: dict[bytes, int] = field(default_factory=dict)
-    # Bodies of which a burial has begun: they come out of jobs or of "side".
+    # Bodies whose burial has begun: they are in jobs or in "side".
     dying: set[bytes] = field(default_factory=set)
-    # What must come out of the dedup queue, how many copies may, and what not before when.
+    # Dedup queue: bodies that must be delivered, possible copies, and earliest deliveries.
     dups_must: set[bytes] = field(default_factory=lambda: {WAITS, SHOWN, CLAIMED})
     dups_may: Counter[bytes] = field(default_factory=lambda: Counter((WAITS, SHOWN, CLAIMED)))
     dups_held: dict[bytes, float] = field(default_factory=dict)
-    moved: bool | None = False  # whether all of "here" is in "there"; None: a part may be
-    # Whether a topic, or a subscription (topic/queue), exists; None: it may.
+    moved: bool | None = False  # whether all messages of "here" are in "there"; None: unknown
+    # Whether a topic or a subscription (topic/queue) exists; None: unknown.
     topics: dict[str, bool | None] = field(default_factory=lambda: dict(TOPICS))
-    # The body that each job put, or is about to; those jobs of which the user knows; and the bodies
-    # of which a removal has begun.
+    # The bodies of begun jobs; acknowledged jobs; bodies whose removal has begun.
     jobs: dict[int, bytes] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     doomed: set[bytes] = field(default_factory=set)
@@ -120,16 +119,16 @@ class Promised:
 Effect = Callable[[Promised], None]
 
 
-class Doer(DoesIds, DoesDead):
-    """Does verbs on a spool, and marks before and after each what it changes.
+class Actor(IdVerbs, DeadVerbs):
+    """Runs verbs on a spool, and marks the promises that each changes before and after it.
 
-    posted: the number of the message before its first.
+    posted: the number of the last message before.
     """
 
     def __init__(self, spool: Spool, recorder: Recorder, clock: Clock, posted: int = 0) -> None:
         self.spool = spool
         self.clock = clock
-        self.is_told = True
+        self.is_acknowledged = True
         self._recorder = recorder
         self._posted = posted
 
@@ -138,15 +137,15 @@ class Doer(DoesIds, DoesDead):
         return Queue(self.spool, JOBS)
 
     def begin(self, effect: Effect) -> None:
-        """Mark what may be from here on."""
+        """Mark the effect of a begun verb."""
         self._recorder.mark(effect)
 
     def end(self, effect: Effect) -> None:
-        """Mark what must be from here on, since the user was told so."""
-        if self.is_told:
+        """Mark the effect of an answer."""
+        if self.is_acknowledged:
             self._recorder.mark(effect)
 
-    # Each verb: what may be from its beginning on, the verb, what must be from its answer on.
+    # Each verb: the effect of its start, the verb, the effect of its answer.
 
     def put(self, **more: object) -> None:
         self._posted += 1
@@ -160,7 +159,7 @@ class Doer(DoesIds, DoesDead):
         self.end(stored)
 
     def put_promoted(self) -> None:
-        """A mover that starts in the middle of a put promotes it before it is synced."""
+        """A mover that starts during a put promotes the message before it is synced."""
         self._posted += 1
         body = b"put in the scenario, number %d" % self._posted
         self.begin(lambda p: p.may.add(body))
@@ -183,15 +182,15 @@ class Doer(DoesIds, DoesDead):
         self.put(id=f"own-{self._posted}")
 
     def retry_left(self) -> None:
-        """Put again, with its own id, what a writer has left that died before it synced."""
+        """Retry a put with an own id whose writer died before its sync."""
         self._retry(lambda: None)
 
     def retry_promoted(self) -> None:
-        """The same after a mover has found it."""
+        """The same after a mover has promoted the message."""
         self._retry(lambda: recover(self.spool.tree, self.clock(), at_start=True))
 
     def retry_changed(self) -> None:
-        """The same with another attribute; what the writer had reserved is left as well."""
+        """The same with another attribute, and with the reservation of the writer."""
         self._retry(lambda: None, attempt="2")
 
     def retry_changed_promoted(self) -> None:
@@ -216,7 +215,7 @@ class Doer(DoesIds, DoesDead):
         os.close(left)
 
     def put_own_batch(self) -> None:
-        """Two own ids are behind one lock."""
+        """Put two own ids under one lock."""
         bodies = [b"of its own in a batch, number %d" % (self._posted + n) for n in range(2)]
         self._posted += 2
         self.begin(lambda p: p.may.update(bodies))
@@ -257,7 +256,7 @@ class Doer(DoesIds, DoesDead):
             self.end(lambda p: p.held.update({HELD: deadline}))
 
     def renew_ready(self) -> None:
-        """A late renewal claims again what went back to its queue."""
+        """A late renewal claims a message again that is ready."""
         self.begin(lambda p: p.free.discard(READY))
         with suppress(NoSuchMessage):
             deadline = self.jobs.renew("ready", 2 * HOLD_S)
@@ -303,7 +302,7 @@ class Doer(DoesIds, DoesDead):
             self.end(lambda p: p.held.update({HELD: deadline}))
 
     def release_retried(self) -> None:
-        """In a queue with ``retry_backoff`` a release without a delay waits."""
+        """In a queue with ``retry_backoff`` a released message waits."""
         self._let_wait()
         found = self.jobs.find("held")
         waits = found is not None and found.state == "in_flight"
@@ -315,13 +314,13 @@ class Doer(DoesIds, DoesDead):
             def end(p: Promised) -> None:
                 if waits:
                     p.held[HELD] = until
-                else:  # it has waited already
+                else:  # it has waited before
                     p.free.add(HELD)
 
             self.end(end)
 
     def retry_lapsed(self) -> None:
-        """There the mover lets a message wait whose claim has ended; its count is kept."""
+        """The mover makes a message wait after the end of its claim, and keeps its count."""
         self._let_wait()
 
         def begin(p: Promised) -> None:
@@ -338,7 +337,7 @@ class Doer(DoesIds, DoesDead):
         self.jobs.configure(retry_backoff=1.5 * HOLD_S, retry_jitter=0.0)
 
     def bury_if(self) -> None:
-        """To the queue "side"; what is buried is no more in "jobs"."""
+        """Bury to the queue "side"."""
         claim = self._claim_of("held")
 
         def begin(p: Promised) -> None:
@@ -363,7 +362,7 @@ class Doer(DoesIds, DoesDead):
             self.end(lambda p: p.may.discard(HELD))
 
     def remove_if_ended(self) -> None:
-        """A claim of another name removes nothing."""
+        """A removal in another claim has no effect."""
         assert self.jobs.ack_each(["held"], ["c9-99"]) != ["removed"]
 
     def _claim_of(self, message_id: str) -> str:
@@ -418,7 +417,7 @@ class Doer(DoesIds, DoesDead):
             p.depths = {None}
 
         self.begin(begin)
-        with suppress(NoSuchQueue):  # that it was gone is an answer, too
+        with suppress(NoSuchQueue):  # this error is an answer as well
             self.spool.delete_queue(JOBS)
         self.end(end)
 
@@ -433,7 +432,7 @@ class Doer(DoesIds, DoesDead):
         self.end(lambda p: setattr(p, "depths", {77}))
 
     def configure_if_seen(self) -> None:
-        """A change that depends on what was seen, as that of a client with If-Match."""
+        """A conditional change, like that of a client with If-Match."""
 
         def one_more(seen: QueueSettings, _: object) -> dict[str, int]:
             depth = (seen.max_depth or 0) + 1
@@ -501,7 +500,7 @@ class Doer(DoesIds, DoesDead):
         self.end(end)
 
     def take_batch(self) -> frozenset[bytes]:
-        """A consumer learns of a batch only when that is stored; what it has by then."""
+        """Claim a batch, which a consumer gets only when it is stored; the batch."""
 
         def begin(p: Promised) -> None:
             p.free.clear()
@@ -525,7 +524,7 @@ class Doer(DoesIds, DoesDead):
         return bodies
 
     def fail_to_store(self) -> None:
-        """What a batch has claimed is released if the batch cannot be stored."""
+        """The claims of a batch are released if the batch cannot be stored."""
         self.begin(lambda p: p.free.clear())
         refuses = mock.patch.object(open_batches, "save", side_effect=OSError(ENOSPC, "full"))
         with (
@@ -538,13 +537,13 @@ class Doer(DoesIds, DoesDead):
         self.end(lambda p: p.free.update(free))
 
     def divide_batch(self) -> None:
-        """A batch of two that was not done comes back in two parts."""
+        """Divide a failed batch of two."""
         self.deliver()
         bodies = self.take_batch()
         self._divide(bodies)
 
     def retry_batch(self) -> None:
-        """What was not done, and is alone, is delivered once more."""
+        """A single failed message is redelivered."""
         self._divide(self.take_batch())
 
     def _divide(self, bodies: frozenset[bytes]) -> None:
@@ -566,7 +565,7 @@ class Doer(DoesIds, DoesDead):
 
         def done(p: Promised) -> None:
             p.given = bool(bodies)
-            # A burial begins by ending the claim, and setting the count back.
+            # A burial begins with the end of the claim and a reset of the count.
             kept = alone.keys() - p.dying
             p.held.update(dict.fromkeys(kept, deadline))
             p.least.update({body: alone[body] for body in kept})
@@ -574,7 +573,7 @@ class Doer(DoesIds, DoesDead):
         self.end(done)
 
     def bury_batch(self) -> None:
-        """What is alone, and whose deliveries are used up, is buried."""
+        """A single message without deliveries left is buried."""
         self.jobs.configure(max_deliveries=9, dead_letter_queue=SIDE)
         bodies = self.take_batch()
         self.begin(partial(_doom, bodies))
@@ -584,7 +583,7 @@ class Doer(DoesIds, DoesDead):
         self.end(partial(_bury, buried))
 
     def _dividing(self) -> Consumer:
-        """The consumer, as a program has it that divides what fails."""
+        """The consumer of a program that divides failed batches."""
         return Consumer(self.spool, CONSUMER, visibility=2 * HOLD_S, counts_again=False)
 
     def commit_batch(self) -> None:
@@ -606,7 +605,7 @@ class Doer(DoesIds, DoesDead):
         self.end(end)
 
     def stage(self) -> None:
-        """A job of one message is written and committed."""
+        """Write and commit a job of one message."""
         self._stage(b"staged, number %d" % (self._posted + 1))
 
     def _stage(self, body: bytes) -> str:
@@ -628,7 +627,7 @@ class Doer(DoesIds, DoesDead):
         return message_id
 
     def stage_and_remove(self) -> None:
-        """What came by a job is removed at once, and stays so."""
+        """Remove the message of a job at once."""
         body = b"staged and removed, number %d" % (self._posted + 1)
         message_id = self._stage(body)
 
@@ -641,7 +640,7 @@ class Doer(DoesIds, DoesDead):
         self._dedup_send(b"sent to the dedup queue, number %d" % self._posted)
 
     def dedup_send_again(self) -> None:
-        """Send what is equal to one that waits."""
+        """Send a message that is equal to a waiting one."""
         self._dedup_send(WAITS)
 
     def _dedup_send(self, body: bytes) -> None:
@@ -650,12 +649,12 @@ class Doer(DoesIds, DoesDead):
         self.end(lambda p: p.dups_must.add(body))
 
     def dedup_poll(self) -> None:
-        """Claim all that was shown already, and what waits."""
+        """Claim all messages."""
         messages = self.spool.complete(dedup.poll(self.spool.context, DUPS, 2, HOLD_S))
         deadline = self.clock() + HOLD_S
 
         def claimed(p: Promised) -> None:
-            # Of two that are equal one may be free.
+            # One of two equal messages may be free.
             p.dups_held.update({m.body: deadline for m in messages if p.dups_may[m.body] == 1})
 
         self.end(claimed)
@@ -774,17 +773,17 @@ WIDE = frozenset(
         "order_move",
         "move",
     )
-)  # verbs that need a dedup queue, or queues to be moved
+)  # verbs that need a dedup queue or queues for moves
 VERBS = (*VERBS, *sorted(WIDE), *ID_VERBS, *DEAD_VERBS)
 
 
 def _at_once() -> AbstractContextManager[object]:
-    """Let ready messages go at once, as many do: by one rename of their folder."""
+    """Make purges rename the folder, as they do for many messages."""
     return mock.patch.object(deletion, "_FEW", 0)
 
 
 def run_job(spool: Spool, number: int, body: bytes) -> str:
-    """Put one message by a staged job; its id, or "" if the job was done before."""
+    """Put a message by a staged job; its id, or "" if the job was done before."""
     job = Job("scenario", number)
     if is_committed(spool, job):
         commit(spool, job, [])
@@ -796,7 +795,7 @@ def run_job(spool: Spool, number: int, body: bytes) -> str:
 
 
 def _forget(promised: Promised, bodies: set[bytes]) -> None:
-    """A removal has begun: nothing is promised of these any more."""
+    """Drop the promises of messages whose removal has begun."""
     promised.must -= bodies
     promised.free -= bodies
     promised.dying -= bodies
@@ -810,7 +809,7 @@ def _begin_stream(p: Promised) -> None:
 
 
 def _doom(bodies: Set[bytes], promised: Promised) -> None:
-    """A burial has begun: these come out of jobs, or of the queue of the dead letters.
+    """Record that the burial of messages has begun: they are in jobs or in "side".
 
     It begins by setting the count back, so that none is promised any more.
     """

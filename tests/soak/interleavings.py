@@ -83,7 +83,7 @@ def _print(done: Explored) -> None:
     print(
         f"\n{done.plan}: {len(done.findings)} of {done.schedules} schedules, such as", first.stops
     )
-    print("\n".join(first.told))
+    print("\n".join(first.trace))
     print(f"=> {first.what}", flush=True)
 
 

@@ -1,6 +1,6 @@
 """Real processes claim from a queue with `max_in_flight` while they are killed, stopped and fail.
 
-How many claims hold at any time is counted in the tree, whoever made them.
+The number of claims held at any time is counted in the tree, whichever process made them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST, MESSAGES, WORKERS = 5, 900, 3
 _FORK = get_context("fork")
 _SHORT_S, _LONG_S = 0.4, 3.0
 _CALLS = 400
-# A claim that ends while the folder is listed may be counted beside the one that came for it.
+# A claim that ends while the folder is listed may be counted beside its successor.
 _MARGIN_MS = 20
 _BETWEEN_S = (1.0, 3.0)
 
@@ -55,7 +55,7 @@ def _step(spool: Spool, chance: random.Random) -> None:
 
 
 def story(root: Path, seconds: float, seed: str) -> list[str]:
-    """Let them work so long; what was broken."""
+    """Let the workers run for some seconds; the broken promises."""
     chance = random.Random(seed)
     with Spool(root) as spool:
         jobs = spool.queue("jobs", create=True)

@@ -29,14 +29,15 @@ Told = tuple[int, list[str]]  # how many rounds, or messages, and what was broke
 
 
 def rounds(story: Story, folder: Path, seconds: float, seed: str) -> Told:
-    """Rounds of a story for so long."""
+    """Play rounds of a story for some seconds."""
     end = time.monotonic() + seconds
     number, found = 0, []
     while time.monotonic() < end:
         number += 1
         one = Round(story, folder / "mq", f"{seed}-{number}")
-        if what := one.play():
-            found.append("\n    ".join([f"{story.name}, round {number}:", *one.told, f"=> {what}"]))
+        if fault := one.play():
+            lines = [f"{story.name}, round {number}:", *one.trace, f"=> {fault}"]
+            found.append("\n    ".join(lines))
     return number, found
 
 

@@ -3,7 +3,7 @@
     python -m tests.soak.stories
     python -m tests.soak.stories --story "given ids" --kind starts
 
-Exit code 1 and the findings if one promise was broken, each with what was said in one play.
+Exit code 1 and the findings if one promise was broken, each with the trace of one play.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Told = tuple[str, str, Play, int, list[Finding]]
 @click.command(help=__doc__)
 @click.option("--story", "stories", type=click.Choice(list(STORIES)), multiple=True)
 @click.option("--kind", "kinds", type=click.Choice(list(KINDS)), multiple=True)
-@click.option("--step", default=1, show_default=True, help="Only at each so-many-th call.")
+@click.option("--step", default=1, show_default=True, help="Only at every n-th call.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default="one for each core")
 def main(stories: tuple[str, ...], kinds: tuple[str, ...], step: int, jobs: int) -> None:
     tasks = [

@@ -1,4 +1,4 @@
-"""Batches of a consumer, beside workers of the same queue; and jobs that are staged for it."""
+"""Batches of consumers beside workers of the same queue, and staged jobs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fsmq.spool.errors import Unavailable
 from fsmq.spool.staging.commit import commit as commit_job
 from fsmq.spool.staging.part import Job, Part
 from tests.stories import plain
-from tests.stories.plain import DEAD, HOLD_S, JOBS, MORE, Stands
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.plain import DEAD, HOLD_S, JOBS, MORE, State
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 T = TypeVar("T")
-CONSUMER, STREAM, DONE = "spark", "s", "done"  # the last one: in the place of a queue, a job
+CONSUMER, STREAM, DONE = "spark", "s", "done"  # DONE marks jobs in place of a queue
 
 
 class Reading:
-    """A program works as the consumer, and tries once more what was refused to it."""
+    """A program that works as a consumer and retries a refused call once."""
 
     def __init__(self, spool: Spool, name: str = CONSUMER) -> None:
         self.consumer = Consumer(spool, name, visibility=HOLD_S)
@@ -44,7 +44,7 @@ class Reading:
 
 
 def bodies_of(spool: Spool, batch: Batch) -> tuple[str, ...]:
-    """What a batch has, as far as it is not gone."""
+    """The bodies of a batch that still exist."""
     found = [spool.queue(JOBS).find(claim.id) for claim in batch.claims.get(JOBS, [])]
     return tuple(message.body.decode() for message in found if message is not None)
 
@@ -54,14 +54,14 @@ _living: dict[int, Reading] = {}  # by spool, in a program
 
 
 def do_batch(spool: Spool) -> Done:
-    """Take a batch, and commit it; what was in it, and how many of these were removed."""
+    """Take a batch and commit it; its bodies, and how many were removed."""
     reading = Reading(spool)
     with reading.consumer:
         return _do(spool, reading)
 
 
 def live_on(spool: Spool, name: str) -> Done:
-    """The same as a consumer of one's own, as which the program goes on to work."""
+    """The same as a consumer that the program keeps."""
     if id(spool) not in _living:
         _living[id(spool)] = Reading(spool, name)
     return _do(spool, _living[id(spool)])
@@ -75,33 +75,33 @@ def _do(spool: Spool, reading: Reading) -> Done:
     return found, reading.commit(batch.number)
 
 
-def means_do(stands: Stands, answer: Any, *name: str) -> Iterator[Stands]:
-    """What was in a batch is gone when it is committed: by that, or by others after its claim."""
+def after_do(state: State, answer: Any, *name: str) -> Iterator[State]:
+    """The messages of a committed batch are removed: by it, or by others after its claim."""
     if answer is UNKNOWN:
-        yield stands
-        for queue, body in stands:
+        yield state
+        for queue, body in state:
             if queue == JOBS:
-                yield stands - {(JOBS, body)}
-    elif len(there := stands & {(JOBS, body) for body in answer[0]}) >= answer[1]:
-        yield stands - there  # the first try may have removed more than the second one tells
+                yield state - {(JOBS, body)}
+    elif len(there := state & {(JOBS, body) for body in answer[0]}) >= answer[1]:
+        yield state - there  # the first try may have removed some
 
 
 def take_batch(spool: Spool) -> tuple[str, ...]:
-    """Take one, and be ended before it is done."""
+    """Take a batch and end before the commit."""
     reading = Reading(spool)
     with reading.consumer:
         batch = reading.batch()
         return () if batch is None else bodies_of(spool, batch)
 
 
-def means_take(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """What is taken stands."""
-    if answer is UNKNOWN or all((JOBS, body) in stands for body in answer):
-        yield stands
+def after_take(state: State, answer: Any) -> Iterator[State]:
+    """The messages of the batch exist."""
+    if answer is UNKNOWN or all((JOBS, body) in state for body in answer):
+        yield state
 
 
 def run_job(spool: Spool, number: int) -> bool:
-    """Put two messages as a job; whether they were put now."""
+    """Put two messages by a job; whether they were put now."""
     job = Job("load", number)
     part = Part(spool.context, spool.syncer.sync, job)
     try:
@@ -114,50 +114,50 @@ def run_job(spool: Spool, number: int) -> bool:
     return not commit_job(spool, job, [written]).again
 
 
-def means_run(stands: Stands, answer: Any, number: int) -> Iterator[Stands]:
-    is_done = (DONE, str(number)) in stands
+def after_run(state: State, answer: Any, number: int) -> Iterator[State]:
+    is_done = (DONE, str(number)) in state
     if answer is not True and (answer is UNKNOWN or is_done):
-        yield stands
+        yield state
     if answer is not False and not is_done:
         come = {(JOBS, body) for body in _bodies(number)}
-        yield stands | come | {(DONE, str(number))}
+        yield state | come | {(DONE, str(number))}
 
 
 def _bodies(number: int) -> tuple[str, ...]:
     return f"row{number}a", f"row{number}b"
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    messages = frozenset(one for one in stands if one[0] in (JOBS, MORE, DEAD))
-    for _ in plain.means_drain(messages, answer):
-        yield stands
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    messages = frozenset(one for one in state if one[0] in (JOBS, MORE, DEAD))
+    for _ in plain.after_drain(messages, answer):
+        yield state
 
 
 def redrive(spool: Spool) -> int:
     return spool.queue(DEAD).redrive().moved
 
 
-def means_redrive(stands: Stands, answer: Any) -> Iterator[Stands]:
-    dead = [body for queue, body in stands if queue == DEAD]
+def after_redrive(state: State, answer: Any) -> Iterator[State]:
+    dead = [body for queue, body in state if queue == DEAD]
     for number in range(len(dead) + 1):
         for some in combinations(dead, number):
             if answer is UNKNOWN or number <= answer:
-                yield stands - {(DEAD, b) for b in some} | {(JOBS, b) for b in some}
+                yield state - {(DEAD, b) for b in some} | {(JOBS, b) for b in some}
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("acknowledge", JOBS, found[2], *found[:2])
 
 
-def _bury_and_redrive(program: Asking) -> None:
-    """The count of a message begins anew."""
+def _bury_and_redrive(program: Actor) -> None:
+    """Bury and redrive a message, which resets its count."""
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("bury", found[2], *found[:2])
     program.ask("redrive")
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     jobs = spool.queue(JOBS, create=True)
     spool.create_queue(MORE)
     jobs.configure(max_deliveries=50, dead_letter_queue=DEAD)
@@ -170,17 +170,17 @@ BATCHES = Story(
     name="consumers and jobs",
     first=frozenset({(JOBS, "first"), (JOBS, "second")}),
     verbs={
-        "do batch": Verb(do_batch, means_do),
-        "live on": Verb(live_on, means_do),
-        "take batch": Verb(take_batch, means_take),
-        "run job": Verb(run_job, means_run),
-        "take": Verb(plain.take, plain.means_take),
-        "acknowledge": Verb(plain.acknowledge, plain.means_acknowledge),
-        "bury": Verb(plain.bury, plain.means_bury),
-        "redrive": Verb(redrive, means_redrive),
-        "drain": Verb(plain.drain, means_drain),
+        "do batch": Verb(do_batch, after_do),
+        "live on": Verb(live_on, after_do),
+        "take batch": Verb(take_batch, after_take),
+        "run job": Verb(run_job, after_run),
+        "take": Verb(plain.take, plain.after_take),
+        "acknowledge": Verb(plain.acknowledge, plain.after_acknowledge),
+        "bury": Verb(plain.bury, plain.after_bury),
+        "redrive": Verb(redrive, after_redrive),
+        "drain": Verb(plain.drain, after_drain),
     },
-    deeds={
+    actions={
         "do batch": lambda p: p.ask("do batch"),
         "live on": lambda p: p.ask("live on", f"of-{p.name}"),
         "take batch": lambda p: p.ask("take batch"),
@@ -193,6 +193,6 @@ BATCHES = Story(
     others=("live on", "consume", "bury and redrive", "run job"),
     behind=("consume",),
     returns=("run job", "consume", "a library starts", "run job"),
-    lay=lay,
-    look=lambda program: program.ask("drain"),
+    set_up=set_up,
+    inspect=lambda program: program.ask("drain"),
 )

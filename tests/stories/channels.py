@@ -1,4 +1,4 @@
-"""Channels that keep an order, of all or of a key: claimed, buried, sent back; and retention."""
+"""Channels with strict order or order by key, with burials, seeks and retention."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.log_settings import Order
 from tests.stories import logs, plain
 from tests.stories.logs import CHANNEL, HOLD_S, LOG, SEGMENT
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 DEAD = plain.DEAD
 _KEPT_S = 10 * 366 * 86_400.0
-_LAID = ("m0", "m1", "m2", "m3", "m4")
+_BODIES = ("m0", "m1", "m2", "m3", "m4")
 
 
-class Stands(NamedTuple):
-    """bodies: by their offsets. done: offsets. dead: the letters. retains: what is done may go.
+class State(NamedTuple):
+    """bodies: by their offsets. done: acknowledged offsets. dead: dead letters. retains: whether
+    acknowledged messages may be removed.
 
-    chosen: so far all was done once: a retention that is under way may take that, whatever is
-    sought behind its back, and the channel counts what it loses. missing: so many it has to count.
+    chosen: all before it was acknowledged once, so a running retention may remove it even after a
+    seek, and the channel counts the loss. missing: the losses that it has to count.
     """
 
     bodies: tuple[str, ...]
@@ -41,14 +42,14 @@ class Stands(NamedTuple):
 
     @property
     def through(self) -> int:
-        """What may be the first offset of the log, or any one before it."""
+        """The largest possible first offset of the log."""
         if not self.retains:
             return 0
         return max(self.chosen, min(self.left, default=(len(self.bodies), ""))[0])
 
 
 def _key(body: str) -> str:
-    """Who has published it."""
+    """The key of a message: its publisher."""
     return body[0]
 
 
@@ -56,34 +57,34 @@ def publish(spool: Spool, *bodies: str) -> int:
     return spool.log(LOG).publish_many([LogEntry(b, key=_key(b)) for b in bodies]).start
 
 
-def means_publish(stands: Stands, answer: Any, *bodies: str) -> Iterator[Stands]:
+def after_publish(state: State, answer: Any, *bodies: str) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    if answer is UNKNOWN or answer == len(stands.bodies):
-        yield stands._replace(bodies=stands.bodies + bodies)
+        yield state
+    if answer is UNKNOWN or answer == len(state.bodies):
+        yield state._replace(bodies=state.bodies + bodies)
 
 
-def means_take(stands: Stands, answer: Any, most: int, *, order: Order) -> Iterator[Stands]:
-    """Whatever has to come before what is claimed is done or gone, or is claimed with it."""
+def after_take(state: State, answer: Any, most: int, *, order: Order) -> Iterator[State]:
+    """Messages before a claimed one are acknowledged, removed, or claimed with it."""
     taken = () if answer is UNKNOWN else answer
-    if set(taken) <= set(stands.left) and all(
-        one in taken or one[0] < stands.chosen or not (order == "strict" or _fits(one, body))
+    if set(taken) <= set(state.left) and all(
+        one in taken or one[0] < state.chosen or not (order == "strict" or _fits(one, body))
         for offset, body in taken
-        for one in stands.left
+        for one in state.left
         if one[0] < offset
     ):
-        yield stands
+        yield state
 
 
 def _fits(one: tuple[int, str], body: str) -> bool:
     return _key(one[1]) == _key(body)
 
 
-def means_finish(stands: Stands, answer: Any, *offsets: int) -> Iterator[Stands]:
+def after_finish(state: State, answer: Any, *offsets: int) -> Iterator[State]:
     if answer is not True:
-        yield stands
+        yield state
     if answer is not False:
-        yield stands._replace(done=stands.done | set(offsets))
+        yield state._replace(done=state.done | set(offsets))
 
 
 def renew(spool: Spool, *offsets: int) -> bool:
@@ -102,65 +103,65 @@ def bury(spool: Spool, *offsets: int) -> bool:
     return True
 
 
-def means_bury(stands: Stands, answer: Any, *offsets: int) -> Iterator[Stands]:
-    """One after the other: it is a dead letter, then it is done."""
+def after_bury(state: State, answer: Any, *offsets: int) -> Iterator[State]:
+    """Each message in turn becomes a dead letter and is then acknowledged."""
     if answer is not True:
-        yield stands
+        yield state
     if answer is not False:
         for offset in offsets:
-            letter = set(stands.bodies[offset : offset + 1])
-            stands = stands._replace(dead=stands.dead | letter)
+            letter = set(state.bodies[offset : offset + 1])
+            state = state._replace(dead=state.dead | letter)
             if answer is UNKNOWN:
-                yield stands
-            stands = stands._replace(done=stands.done | {offset})
+                yield state
+            state = state._replace(done=state.done | {offset})
             if answer is UNKNOWN:
-                yield stands
+                yield state
         if answer is True:
-            yield stands
+            yield state
 
 
 def seek(spool: Spool, to: int) -> int:
     return spool.log(LOG).channel(CHANNEL).seek(to)
 
 
-def means_seek(stands: Stands, answer: Any, to: int) -> Iterator[Stands]:
+def after_seek(state: State, answer: Any, to: int) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    for first in range(stands.through + 1):
-        at = min(max(to, first), len(stands.bodies))
+        yield state
+    for first in range(state.through + 1):
+        at = min(max(to, first), len(state.bodies))
         if answer is UNKNOWN or answer == at:
-            yield stands._replace(done=frozenset(range(at)), chosen=stands.through)
+            yield state._replace(done=frozenset(range(at)), chosen=state.through)
 
 
 def retain(spool: Spool) -> None:
-    """Keep nothing for its age alone."""
+    """Remove acknowledged messages of any age."""
     spool.log(LOG).configure(retain_for=0.0)
 
 
-def means_retain(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_retain(state: State, answer: Any) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield stands._replace(retains=True)
+        yield state
+    yield state._replace(retains=True)
 
 
-def means_read(stands: Stands, answer: Any) -> Iterator[Stands]:
-    there = tuple(enumerate(stands.bodies))
-    if answer is UNKNOWN or any(answer == there[first:] for first in range(stands.through + 1)):
-        yield stands
+def after_read(state: State, answer: Any) -> Iterator[State]:
+    there = tuple(enumerate(state.bodies))
+    if answer is UNKNOWN or any(answer == there[first:] for first in range(state.through + 1)):
+        yield state
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """All that is not done; what retention may have taken can be missing."""
-    done = frozenset(range(len(stands.bodies)))
-    for missing in range(1 + sum(offset < stands.chosen for offset, _ in stands.left)):
-        if answer is UNKNOWN or answer == stands.left[missing:]:
-            yield stands._replace(done=done, missing=stands.missing + missing)
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    """All unacknowledged messages, except some that retention may have removed."""
+    done = frozenset(range(len(state.bodies)))
+    for missing in range(1 + sum(offset < state.chosen for offset, _ in state.left)):
+        if answer is UNKNOWN or answer == state.left[missing:]:
+            yield state._replace(done=done, missing=state.missing + missing)
 
 
-def means_lost(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """It counts what it has lost, where it can have."""
-    if answer is UNKNOWN or (answer >= stands.missing and (not answer or stands.chosen)):
-        yield stands
+def after_lost(state: State, answer: Any) -> Iterator[State]:
+    """The channel counts its losses."""
+    if answer is UNKNOWN or (answer >= state.missing and (not answer or state.chosen)):
+        yield state
 
 
 def letters(spool: Spool) -> tuple[str, ...]:
@@ -169,9 +170,9 @@ def letters(spool: Spool) -> tuple[str, ...]:
     return tuple(sorted(message.body.decode().rstrip(".") for message in found))
 
 
-def means_letters(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == tuple(sorted(stands.dead)):
-        yield stands
+def after_letters(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == tuple(sorted(state.dead)):
+        yield state
 
 
 def create(spool: Spool, order: Order) -> None:
@@ -187,63 +188,63 @@ def create_anew(spool: Spool, order: Order) -> None:
     create(spool, order)
 
 
-def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
-    yield Stands((), dead=stands.dead)
+def after_create_anew(state: State, answer: Any) -> Iterator[State]:
+    yield State((), dead=state.dead)
     if answer is UNKNOWN:
-        yield stands
+        yield state
 
 
 def _taking(verb: str) -> Any:
-    def deed(program: Asking) -> None:
+    def action(program: Actor) -> None:
         if found := program.ask("take", 2):
             program.ask(verb, *(offset for offset, _ in found))
 
-    return deed
+    return action
 
 
-def _renew(program: Asking) -> None:
+def _renew(program: Actor) -> None:
     if found := program.ask("take", 2):
         offsets = [offset for offset, _ in found]
         program.ask("renew", *offsets)
         program.ask("finish", *offsets)
 
 
-def lay(spool: Spool, order: Order) -> None:
-    """Two segments, of the first of which all is done."""
+def set_up(spool: Spool, order: Order) -> None:
+    """Two segments, the first of which is acknowledged."""
     create(spool, order)
-    publish(spool, *(body.ljust(SEGMENT // 2, ".") for body in _LAID[:2]))
-    publish(spool, *_LAID[2:])
+    publish(spool, *(body.ljust(SEGMENT // 2, ".") for body in _BODIES[:2]))
+    publish(spool, *_BODIES[2:])
     channel = spool.log(LOG).channel(CHANNEL)
     channel.claim(5)
     channel.ack(0, 1)
     channel.release(2, 3, 4)
 
 
-def look(program: Asking) -> None:
+def inspect(program: Actor) -> None:
     for verb in ("tend", "read", "drain", "letters", "lost"):
         program.ask(verb)
 
 
 STRICT = Story(
     name="strict channels",
-    first=Stands(_LAID, frozenset({0, 1})),
+    first=State(_BODIES, frozenset({0, 1})),
     verbs={
-        "publish": Verb(publish, means_publish),
-        "read": Verb(logs.read, means_read),
-        "take": Verb(logs.take, partial(means_take, order="strict")),
-        "finish": Verb(logs.finish, means_finish),
-        "release": Verb(logs.release, lambda stands, answer, *of: [stands]),
-        "renew": Verb(renew, lambda stands, answer, *of: [stands]),
-        "bury": Verb(bury, means_bury),
-        "seek": Verb(seek, means_seek),
-        "retain": Verb(retain, means_retain),
-        "tend": Verb(logs.tend, lambda stands, answer: [stands]),
-        "drain": Verb(logs.drain, means_drain),
-        "letters": Verb(letters, means_letters),
-        "lost": Verb(logs.lost, means_lost),
-        "create anew": Verb(partial(create_anew, order="strict"), means_create_anew),
+        "publish": Verb(publish, after_publish),
+        "read": Verb(logs.read, after_read),
+        "take": Verb(logs.take, partial(after_take, order="strict")),
+        "finish": Verb(logs.finish, after_finish),
+        "release": Verb(logs.release, lambda state, answer, *of: [state]),
+        "renew": Verb(renew, lambda state, answer, *of: [state]),
+        "bury": Verb(bury, after_bury),
+        "seek": Verb(seek, after_seek),
+        "retain": Verb(retain, after_retain),
+        "tend": Verb(logs.tend, lambda state, answer: [state]),
+        "drain": Verb(logs.drain, after_drain),
+        "letters": Verb(letters, after_letters),
+        "lost": Verb(logs.lost, after_lost),
+        "create anew": Verb(partial(create_anew, order="strict"), after_create_anew),
     },
-    deeds={
+    actions={
         "publish": lambda p: p.ask("publish", p.new()),
         "hold": lambda p: p.ask("take", 2),
         "consume": _taking("finish"),
@@ -262,8 +263,8 @@ STRICT = Story(
     sync="fdatasync",
     clocks=("renew", "bury", "seek", "retain"),
     passes_s=(100.0, 100.0),
-    lay=partial(lay, order="strict"),
-    look=look,
+    set_up=partial(set_up, order="strict"),
+    inspect=inspect,
 )
 
 KEYED = replace(
@@ -271,8 +272,8 @@ KEYED = replace(
     name="channels by key",
     verbs={
         **STRICT.verbs,
-        "take": Verb(logs.take, partial(means_take, order="key")),
-        "create anew": Verb(partial(create_anew, order="key"), means_create_anew),
+        "take": Verb(logs.take, partial(after_take, order="key")),
+        "create anew": Verb(partial(create_anew, order="key"), after_create_anew),
     },
-    lay=partial(lay, order="key"),
+    set_up=partial(set_up, order="key"),
 )

@@ -1,4 +1,4 @@
-"""Dedup queues: of equal messages that wait one stands, and none is lost with one that is shown."""
+"""Dedup queues: equal waiting messages are one, and none is lost with a polled one."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from fsmq.spool import Spool, prepare
 from fsmq.spool.verbs import dedup
 from tests.stories import plain
 from tests.stories.plain import HOLD_S
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 NAME = "refresh"
 READ, WRITE = dedup.read_side(NAME), dedup.write_side(NAME)
 _ALL = 100
 
 
-class Stands(NamedTuple):
-    """What waits, and what was shown; of that there may be equal ones, in order."""
+class State(NamedTuple):
+    """Messages on the write side and on the read side, where equal ones may be."""
 
     waits: frozenset[str]
     shown: tuple[str, ...] = ()
 
-    def pulled(self, most: int) -> Iterator[Stands]:
-        """When some of what waits is shown, at most so many."""
+    def pulled(self, most: int) -> Iterator[State]:
+        """The states after a poll or peek of at most some waiting messages."""
         for some in plain.some_of(self.waits):
             if len(some) <= most:
-                yield Stands(self.waits - set(some), tuple(sorted((*self.shown, *some))))
+                yield State(self.waits - set(some), tuple(sorted((*self.shown, *some))))
 
 
 def send(spool: Spool, *bodies: str) -> None:
     spool.complete(prepare.dedup_send(spool.context, NAME, [body.encode() for body in bodies]))
 
 
-def means_send(stands: Stands, answer: Any, body: str) -> Iterator[Stands]:
+def after_send(state: State, answer: Any, body: str) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield stands._replace(waits=stands.waits | {body})
+        yield state
+    yield state._replace(waits=state.waits | {body})
 
 
 def take(spool: Spool) -> tuple[str, str, str] | None:
@@ -45,8 +45,8 @@ def take(spool: Spool) -> tuple[str, str, str] | None:
     return (found[0].body.decode(), found[0].id, found[0].claim or "") if found else None
 
 
-def means_take(stands: Stands, answer: Any) -> Iterator[Stands]:
-    for after in stands.pulled(1):
+def after_take(state: State, answer: Any) -> Iterator[State]:
+    for after in state.pulled(1):
         if answer is UNKNOWN or answer is None or answer[0] in after.shown:
             yield after
 
@@ -55,13 +55,13 @@ def acknowledge(spool: Spool, body: str, message_id: str, claim: str) -> bool:
     return plain.acknowledge(spool, READ, body, message_id, claim)
 
 
-def means_acknowledge(stands: Stands, answer: Any, body: str, *of: str) -> Iterator[Stands]:
+def after_acknowledge(state: State, answer: Any, body: str, *of: str) -> Iterator[State]:
     if answer is not True:
-        yield stands
-    if answer is not False and body in stands.shown:
-        left = list(stands.shown)
+        yield state
+    if answer is not False and body in state.shown:
+        left = list(state.shown)
         left.remove(body)
-        yield stands._replace(shown=tuple(left))
+        yield state._replace(shown=tuple(left))
 
 
 def peek(spool: Spool) -> tuple[str, ...]:
@@ -69,9 +69,9 @@ def peek(spool: Spool) -> tuple[str, ...]:
     return tuple(message.body.decode() for message in found)
 
 
-def means_peek(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """Of what others do meanwhile it may see a part."""
-    yield from stands.pulled(_ALL)
+def after_peek(state: State, answer: Any) -> Iterator[State]:
+    """A peek may see a part of concurrent changes."""
+    yield from state.pulled(_ALL)
 
 
 def purge(spool: Spool) -> None:
@@ -79,14 +79,14 @@ def purge(spool: Spool) -> None:
         spool.queue(side).purge()
 
 
-def means_purge(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_purge(state: State, answer: Any) -> Iterator[State]:
     if answer is not UNKNOWN:
-        yield Stands(frozenset())
+        yield State(frozenset())
         return
-    for after in stands.pulled(_ALL):
+    for after in state.pulled(_ALL):
         for waits in plain.some_of(after.waits):
             for shown in set(plain.some_of(after.shown)):
-                yield Stands(frozenset(waits), shown)
+                yield State(frozenset(waits), shown)
 
 
 def drain(spool: Spool) -> tuple[str, ...]:
@@ -98,17 +98,17 @@ def drain(spool: Spool) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == tuple(sorted((*stands.waits, *stands.shown))):
-        yield Stands(frozenset(), tuple(sorted((*stands.waits, *stands.shown))))
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == tuple(sorted((*state.waits, *state.shown))):
+        yield State(frozenset(), tuple(sorted((*state.waits, *state.shown))))
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if (found := program.ask("take")) is not None:
         program.ask("acknowledge", *found)
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     for side in (READ, WRITE):
         spool.create_queue(side)
     send(spool, "x")
@@ -119,16 +119,16 @@ def lay(spool: Spool) -> None:
 
 DEDUP = Story(
     name="dedup queues",
-    first=Stands(frozenset({"x", "equal"}), ("x",)),
+    first=State(frozenset({"x", "equal"}), ("x",)),
     verbs={
-        "send": Verb(send, means_send, apart=True),
-        "take": Verb(take, means_take),
-        "acknowledge": Verb(acknowledge, means_acknowledge),
-        "peek": Verb(peek, means_peek),
-        "purge": Verb(purge, means_purge),
-        "drain": Verb(drain, means_drain),
+        "send": Verb(send, after_send, apart=True),
+        "take": Verb(take, after_take),
+        "acknowledge": Verb(acknowledge, after_acknowledge),
+        "peek": Verb(peek, after_peek),
+        "purge": Verb(purge, after_purge),
+        "drain": Verb(drain, after_drain),
     },
-    deeds={
+    actions={
         "send": lambda p: p.ask("send", "equal"),
         "send two": lambda p: p.ask("send", "equal", p.new()),
         "consume": _consume,
@@ -140,6 +140,6 @@ DEDUP = Story(
     returns=("consume", "a library starts", "send"),
     others=("send", "send two", "consume", "peek", "purge"),
     clocks=("send", "send two", "consume", "peek", "purge"),
-    lay=lay,
-    look=lambda program: program.ask("drain"),
+    set_up=set_up,
+    inspect=lambda program: program.ask("drain"),
 )

@@ -1,4 +1,4 @@
-"""All stories, by their names."""
+"""All stories by their names."""
 
 from __future__ import annotations
 

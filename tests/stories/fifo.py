@@ -1,4 +1,4 @@
-"""Messages of fifo queues: each group in the order of its puts, each deduplication id once."""
+"""Fifo queues: each group is in the order of its puts, each deduplication id is stored once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import combinations
 from typing import Any
 
 from fsmq.spool import NewMessage, NoSuchQueue, Spool
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 ORDERS, COPIES, TOPIC = "orders", "copies", "news"
 HOLD_S = 20.0
 GROUP = "a"
-# A busy machine looks less often: it may use so much of the time for that, and no more.
+# A busy program lists less often: this is the most time between two listings.
 _TRIES, _LOOK_S = 30, 1.0
-# Of each queue the deduplication ids whose messages stand, in their order, and those it has had.
+# The deduplication ids of the messages of a queue, in order, and all remembered ids.
 Queue = tuple[tuple[str, ...], frozenset[str]]
-Stands = tuple[Queue, Queue]
+State = tuple[Queue, Queue]
 _EMPTY: Queue = ((), frozenset())
 
 
@@ -35,22 +35,22 @@ def put(spool: Spool, *ones: str) -> None:
     spool.queue(ORDERS).put_many([_message(one) for one in ones])
 
 
-def means_put(stands: Stands, answer: Any, *ones: str) -> Iterator[Stands]:
-    orders, copies = stands
+def after_put(state: State, answer: Any, *ones: str) -> Iterator[State]:
+    orders, copies = state
     if answer is UNKNOWN:
-        yield stands
+        yield state
         for number in range(1, len(ones)):
-            yield from means_put(stands, None, *ones[:number])
+            yield from after_put(state, None, *ones[:number])
     for one in ones:
         orders = _with(orders, one)
     yield orders, copies
 
 
-def means_put_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    """Its id may be known still, or forgotten."""
-    (waiting, known), copies = stands
+def after_put_again(state: State, answer: Any, one: str) -> Iterator[State]:
+    """The id may be remembered or forgotten."""
+    (waiting, known), copies = state
     if answer is UNKNOWN or one in known:
-        yield stands
+        yield state
     yield _with((waiting, known - {one}), one), copies
 
 
@@ -58,10 +58,10 @@ def publish(spool: Spool, one: str) -> None:
     spool.topic(TOPIC).publish(one, group=GROUP, dedup_id=one)
 
 
-def means_publish(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    orders, copies = stands
+def after_publish(state: State, answer: Any, one: str) -> Iterator[State]:
+    orders, copies = state
     if answer is UNKNOWN:
-        yield stands
+        yield state
         yield _with(orders, one), copies
         yield orders, _with(copies, one)
     yield _with(orders, one), _with(copies, one)
@@ -72,21 +72,21 @@ def take(spool: Spool) -> tuple[str, str, str] | None:
     return (found[0].body.decode(), found[0].id, found[0].claim or "") if found else None
 
 
-def means_take(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """The first of the group, or none: another may be in somebody's hands."""
-    waiting, _ = stands[0]
+def after_take(state: State, answer: Any) -> Iterator[State]:
+    """The first message of the group, or none: another program may hold it."""
+    waiting, _ = state[0]
     if answer is UNKNOWN or answer is None or waiting[:1] == answer[:1]:
-        yield stands
+        yield state
 
 
 def acknowledge(spool: Spool, one: str, message_id: str, claim: str) -> bool:
     return spool.queue(ORDERS).ack_each([message_id], [claim]) == ["removed"]
 
 
-def means_acknowledge(stands: Stands, answer: Any, one: str, *of: str) -> Iterator[Stands]:
-    (waiting, known), copies = stands
+def after_acknowledge(state: State, answer: Any, one: str, *of: str) -> Iterator[State]:
+    (waiting, known), copies = state
     if answer is not True:
-        yield stands
+        yield state
     if answer is not False and one in waiting:
         yield (tuple(w for w in waiting if w != one), known), copies
 
@@ -95,22 +95,22 @@ def purge(spool: Spool) -> None:
     spool.queue(ORDERS).purge()
 
 
-def means_purge(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """Of what is put meanwhile the message may go, too, and its id stay known.
+def after_purge(state: State, answer: Any) -> Iterator[State]:
+    """A message that is put meanwhile may be removed, too, while its id stays known.
 
-    Without an answer some may have gone, and ids of those that stand may be forgotten.
+    Without an answer some messages may be removed, and ids of others forgotten.
     """
-    (waiting, known), copies = stands
+    (waiting, known), copies = state
     for number in range(len(waiting) + 1 if answer is UNKNOWN else 1):
         for left in combinations(waiting, number):
             yield (left, known), copies
             yield (left, frozenset()), copies
 
 
-def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_create_anew(state: State, answer: Any) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield _EMPTY, stands[1]
+        yield state
+    yield _EMPTY, state[1]
 
 
 def create_anew(spool: Spool) -> None:
@@ -121,7 +121,7 @@ def create_anew(spool: Spool) -> None:
 
 
 def drain(spool: Spool, queue: str) -> tuple[str, ...]:
-    """What comes out, one after the other."""
+    """Claim and acknowledge all messages, one at a time."""
     found: list[str] = []
     tries = 0
     while spool.counts(queue).total and tries < _TRIES:
@@ -130,25 +130,25 @@ def drain(spool: Spool, queue: str) -> tuple[str, ...]:
             found.append(message.body.decode())
             message.ack()
             tries = 0
-        time.sleep(_LOOK_S)  # until it looks again at what is in flight
+        time.sleep(_LOOK_S)  # until it lists messages in flight again
     return tuple(found)
 
 
-def means_drain(stands: Stands, answer: Any, queue: str) -> Iterator[Stands]:
+def after_drain(state: State, answer: Any, queue: str) -> Iterator[State]:
     which = (ORDERS, COPIES).index(queue)
-    waiting, known = stands[which]
+    waiting, known = state[which]
     if answer is UNKNOWN or answer == waiting:
-        emptied = list(stands)
+        emptied = list(state)
         emptied[which] = ((), known)
         yield emptied[0], emptied[1]
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if (found := program.ask("take")) is not None:
         program.ask("acknowledge", *found)
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     for queue in (ORDERS, COPIES):
         spool.create_queue(queue, fifo=True)
     topic = spool.topic(TOPIC, create=True)
@@ -157,7 +157,7 @@ def lay(spool: Spool) -> None:
         topic.subscribe(queue)
 
 
-def look(program: Asking) -> None:
+def inspect(program: Actor) -> None:
     program.ask("drain", ORDERS)
     program.ask("drain", COPIES)
     program.ask("put again", "x")
@@ -168,16 +168,16 @@ FIFO = Story(
     name="fifo queues",
     first=((("first", "second"), frozenset({"first", "second"})), _EMPTY),
     verbs={
-        "put": Verb(put, means_put, lingers=False),
-        "put again": Verb(put, means_put_again),
-        "publish": Verb(publish, means_publish, lingers=False),
-        "take": Verb(take, means_take),
-        "acknowledge": Verb(acknowledge, means_acknowledge),
-        "purge": Verb(purge, means_purge),
-        "create anew": Verb(create_anew, means_create_anew),
-        "drain": Verb(drain, means_drain),
+        "put": Verb(put, after_put, lingers=False),
+        "put again": Verb(put, after_put_again),
+        "publish": Verb(publish, after_publish, lingers=False),
+        "take": Verb(take, after_take),
+        "acknowledge": Verb(acknowledge, after_acknowledge),
+        "purge": Verb(purge, after_purge),
+        "create anew": Verb(create_anew, after_create_anew),
+        "drain": Verb(drain, after_drain),
     },
-    deeds={
+    actions={
         "warm": lambda p: p.ask("put", "first"),
         "put": lambda p: p.ask("put", "x"),
         "put two": lambda p: p.ask("put", "x", "y"),
@@ -192,11 +192,11 @@ FIFO = Story(
     acts=("put", "put two", "publish", "consume", "purge", "create anew"),
     others=("put", "put another", "publish", "publish another", "consume", "create anew"),
     anew="create anew",
-    # A deduplication id is remembered for minutes: which are over for a clock that is far off.
+    # A deduplication id is remembered for minutes, which have passed for a clock that is far off.
     clocks=("put again", "put another", "publish another", "consume", "purge"),
     set_right=("put again", "put another", "publish another"),
     behind=("put another",),
     returns=("create anew", "a library starts", "put"),
-    lay=lay,
-    look=look,
+    set_up=set_up,
+    inspect=inspect,
 )

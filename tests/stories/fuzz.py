@@ -1,7 +1,7 @@
-"""Rounds of a story that nobody has thought of: three programs at once, and chance.
+"""Random rounds of a story with three concurrent programs.
 
-They do whatever the story has. Now and then one is killed, or stopped for a moment, one of its
-calls fails, or another program starts.
+They do random actions of the story. Some are killed or stopped for a moment, some calls fail, and
+other programs start.
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ from tests.stories.stage import Program, Stage, staged
 from tests.stories.story import Story
 
 _PROGRAMS = "abc"
-# Of an operation that has no answer everything may have become: more of them, and nobody can tell
-# which of all worlds it is.
-_DEEDS = 10
+# Each operation without an answer multiplies the possible worlds, so rounds are short.
+_ACTIONS = 10
 _MOST_LIVES = 9
 _CALLS = 40
 _MOMENT_S = 0.01
 
 
 class Round:
-    """One round. told: what was said in it, once it is over."""
+    """A round. trace: its trace, once it is over."""
 
     def __init__(self, story: Story, root: Path, seed: str) -> None:
-        self.told: list[str] = []
+        self.trace: list[str] = []
         self._story = story
         self._root = root
         self._chance = random.Random(seed)
         self._lives = 0
 
     def play(self) -> str | None:
-        """What was broken; None if nothing was, or if nobody can tell."""
+        """A broken promise; None if all hold, or if there are too many worlds."""
         with staged(self._story, self._root) as stage:
             self._play(stage)
-            self.told = stage.told
+            self.trace = stage.trace
             try:
                 return stage.end()
             except TooMany:
@@ -48,13 +47,13 @@ class Round:
 
     def _play(self, stage: Stage) -> None:
         programs = [self._begin(stage) for _ in _PROGRAMS]
-        left = _DEEDS
+        left = _ACTIONS
         while left or any(program.is_busy for program in programs):
             for number, program in enumerate(programs):
                 if not program.is_alive:
                     programs[number] = program = self._begin(stage)
                 if left and not program.is_busy:
-                    stage.take(program, "a deed")
+                    stage.take(program, "an action")
                     left -= 1
                     self._let_act(program)
             self._interfere(stage, programs)
@@ -63,20 +62,20 @@ class Round:
                 if program.pipe in heard:
                     program.hear()
         for program in programs:
-            stage.take(program, "a deed")
+            stage.take(program, "an action")
 
     def _begin(self, stage: Stage) -> Program:
         self._lives += 1
         return stage.program(f"{_PROGRAMS[self._lives % 3]}{self._lives}-")
 
     def _let_act(self, program: Program) -> None:
-        deeds = [deed for deed in self._story.deeds if deed != self._story.anew]
+        actions = [action for action in self._story.actions if action != self._story.anew]
         happening = None
         if self._chance.random() < 0.3:
             what = self._chance.choice(("fail", "fail", "stop", "interrupt"))
             which = self._chance.randrange(4)
             happening = Happening(self._chance.randrange(_CALLS), what, which)
-        program.begin(self._chance.choice(deeds), happening)
+        program.begin(self._chance.choice(actions), happening)
 
     def _interfere(self, stage: Stage, programs: list[Program]) -> None:
         for program in programs:

@@ -1,4 +1,4 @@
-"""Things that come and go: what a program that lives on keeps of them, and what is left on disk."""
+"""Creates and deletes many things, and measures what stays in memory and on disk."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from fsmq.spool.staging.part import Job, Part
 from fsmq.spool.verbs import dedup
 from tests.spool.helpers import Clock
 
-# So long no program takes to clean up what others may still need.
+# Longer than the delay of any clean-up.
 _DAYS_S = 3 * 86_400.0
-# Nothing is kept of one that was here, but a table that has grown stays as large: an entry in one
-# takes more than this.
+# A grown table stays as large, but nothing is kept for each thing: an entry takes more than this.
 BYTES_EACH = 64
-# Of a few queues something is kept though they are gone, until there are twice as many.
+# For a few deleted queues something is kept, until there are twice as many.
 BYTES_OF_A_FEW = 32 * 1024
 
-Come = Callable[[Spool, int], None]
+Cycle = Callable[[Spool, int], None]
 
 
 def queue(spool: Spool, number: int) -> None:
@@ -159,7 +158,7 @@ def message_logged_by_many_hosts(spool: Spool, number: int) -> None:
 
 
 def _logged(spool: Spool, name: str, writers: str) -> None:
-    """It is published, read, done with, and in the end removed by the log's retention."""
+    """Publish, read and acknowledge a message, which retention removes later."""
     log = spool.log(name)
     if log.create(writers=writers, retain_for=60.0, segment_bytes=4096, dedupe_window=60.0):
         log.channel("mailer").create("first")
@@ -202,7 +201,7 @@ def dead_letter(spool: Spool, number: int) -> None:
 
 
 def queue_of_a_consumer(spool: Spool, number: int) -> None:
-    """Of one that works all the time."""
+    """A queue of a consumer that stays open."""
     if spool not in _consumers:
         _consumers[spool] = Consumer(spool, "spark")
     jobs = spool.queue(f"jobs-{number}", create=True)
@@ -237,7 +236,7 @@ def staged_job(spool: Spool, number: int) -> None:
         one.ack()
 
 
-COMERS: tuple[Come, ...] = (
+CYCLES: tuple[Cycle, ...] = (
     queue,
     queue_with_limits,
     fair_queue,
@@ -263,63 +262,63 @@ COMERS: tuple[Come, ...] = (
 
 
 class Size(NamedTuple):
-    """What a program has open, what it remembers, and how many names are on the disk."""
+    """Open descriptors, bytes in memory, and names on disk."""
 
     descriptors: int
     bytes: int
     names: int
 
 
-def grown(root: Path, come: Come, number: int) -> Size:
-    """By how much all of that is more when so many things more have come and gone.
+def grown(root: Path, cycle: Cycle, number: int) -> Size:
+    """The growth after more things have been created and deleted.
 
-    The first that come may let a program make what it keeps for all of them.
+    The first things may create what a program keeps for all of them.
     """
     clock, monotonic, begun = Clock(), time.monotonic, time.time()
 
     def later() -> float:
-        """What nobody has used for a while is given back."""
+        """A clock ahead, so that caches expire."""
         return monotonic() + clock() - begun
 
     with (
         mock.patch("time.monotonic", later),
         Spool(root, sync="none", clock=clock) as spool,
     ):
-        spool.open_logs.blocks.budget = 0  # what was read has a size, too
+        spool.open_logs.blocks.budget = 0  # the cache of blocks is limited by size
         tracemalloc.start()
         try:
-            _let_come(spool, come, range(number))
-            before = _measured(spool, clock, partial(come, spool, -1))
-            _let_come(spool, come, range(number, 2 * number))
-            after = _measured(spool, clock, partial(come, spool, -2))
+            _run(spool, cycle, range(number))
+            before = _measured(spool, clock, partial(cycle, spool, -1))
+            _run(spool, cycle, range(number, 2 * number))
+            after = _measured(spool, clock, partial(cycle, spool, -2))
         finally:
             tracemalloc.stop()
     return Size(*(b - a for a, b in zip(before, after, strict=True)))
 
 
-def _let_come(spool: Spool, come: Come, numbers: range) -> None:
+def _run(spool: Spool, cycle: Cycle, numbers: range) -> None:
     for number in numbers:
-        come(spool, number)
+        cycle(spool, number)
     spool.deliver()
 
 
-def _measured(spool: Spool, clock: Clock, come: Callable[[], None]) -> Size:
-    """When everything that has gone has been cleaned up. come: what makes a program look around."""
+def _measured(spool: Spool, clock: Clock, cycle: Callable[[], None]) -> Size:
+    """The size after all clean-ups. cycle: makes a program notice changes."""
     for _ in range(3):
         clock.advance(_DAYS_S)
         for path in (spool.tree.root / "config").glob(".*.dedup/*"):
-            os.utime(path, (0, 0))  # their age goes by the clock of files
-        with Spool(spool.tree.root, sync="none", clock=clock) as mover:  # one that starts
+            os.utime(path, (0, 0))  # their age is by the clock of files
+        with Spool(spool.tree.root, sync="none", clock=clock) as mover:  # a starting mover
             mover.deliver()
             mover.tend_logs()
             mover.make_moves()
-        come()
+        cycle()
         spool.deliver()
         spool.tend_logs()
         spool.reap()
         forget_ended(spool.tree, lambda: time.time() + _DAYS_S + 1)  # as a reaper does
         Reports(spool.tree, "here", "mq").write(spool.context.metrics)  # as each program does
-    is_queue.cache_clear()  # it has a size
+    is_queue.cache_clear()  # a cache that is limited by size
     gc.collect()
     names = sum(len(folders) + len(files) for _, folders, files in os.walk(spool.tree.root))
     return Size(len(os.listdir("/proc/self/fd")), tracemalloc.get_traced_memory()[0], names)

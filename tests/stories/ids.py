@@ -1,4 +1,4 @@
-"""Messages by the ids that producers gave them: each id has one message, whoever puts it."""
+"""Messages by given id: each id has one message, whoever puts it."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Any
 
 from fsmq.spool import NewMessage, NoSuchMessage, Spool
 from fsmq.spool.errors import ClaimEnded, NoSuchQueue
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 JOBS, MORE, DEAD = "jobs", "more", "dead"
 QUEUES = (JOBS, MORE, DEAD)
 IDS = ("x", "y", "z", "new")
 HOLD_S = 60.0
-# What stands under each id of each queue: (queue, id, body). All of a queue that is gone are gone.
-Stands = frozenset[tuple[str, str, str]]
+# The messages by id: (queue, id, body).
+State = frozenset[tuple[str, str, str]]
 
 
-def _body(stands: Stands, queue: str, one: str) -> str | None:
-    return next((body for q, i, body in stands if (q, i) == (queue, one)), None)
+def _body(state: State, queue: str, one: str) -> str | None:
+    return next((body for q, i, body in state if (q, i) == (queue, one)), None)
 
 
-def _without(stands: Stands, queue: str, one: str) -> Stands:
-    return frozenset(s for s in stands if s[:2] != (queue, one))
+def _without(state: State, queue: str, one: str) -> State:
+    return frozenset(s for s in state if s[:2] != (queue, one))
 
 
 def upsert(spool: Spool, *messages: tuple[str, str]) -> None:
     spool.indexed(JOBS).upsert([NewMessage(body.encode(), id=one) for one, body in messages])
 
 
-def means_upsert(stands: Stands, answer: Any, message: tuple[str, str]) -> Iterator[Stands]:
+def after_upsert(state: State, answer: Any, message: tuple[str, str]) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield _without(stands, JOBS, message[0]) | {(JOBS, *message)}
+        yield state
+    yield _without(state, JOBS, message[0]) | {(JOBS, *message)}
 
 
 def ensure(spool: Spool, one: str, body: str) -> bool:
     return spool.indexed(JOBS).ensure(NewMessage(body.encode(), id=one))
 
 
-def means_ensure(stands: Stands, answer: Any, one: str, body: str) -> Iterator[Stands]:
-    is_there = _body(stands, JOBS, one) is not None
+def after_ensure(state: State, answer: Any, one: str, body: str) -> Iterator[State]:
+    is_there = _body(state, JOBS, one) is not None
     if answer is UNKNOWN or answer is not is_there:
-        yield stands if is_there else stands | {(JOBS, one, body)}
+        yield state if is_there else state | {(JOBS, one, body)}
     if answer is UNKNOWN and not is_there:
-        yield stands
+        yield state
 
 
 def claim(spool: Spool, one: str) -> tuple[str, str, str] | None:
@@ -53,21 +53,20 @@ def claim(spool: Spool, one: str) -> tuple[str, str, str] | None:
     return None if found is None else (found.body.decode(), found.id, found.claim or "")
 
 
-def means_claim(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer is None or answer[0] == _body(stands, JOBS, one):
-        yield stands
+def after_claim(state: State, answer: Any, one: str) -> Iterator[State]:
+    if answer is UNKNOWN or answer is None or answer[0] == _body(state, JOBS, one):
+        yield state
 
 
 def acknowledge(spool: Spool, one: str, body: str, message_id: str, name: str) -> bool:
-    """In the claim that it names."""
     return spool.queue(JOBS).ack_each([message_id], [name]) == ["removed"]
 
 
-def means_acknowledge(stands: Stands, answer: Any, one: str, body: str, *of: str) -> Iterator[Any]:
+def after_acknowledge(state: State, answer: Any, one: str, body: str, *of: str) -> Iterator[Any]:
     if answer is not True:
-        yield stands
-    if answer is not False and _body(stands, JOBS, one) == body:
-        yield _without(stands, JOBS, one)
+        yield state
+    if answer is not False and _body(state, JOBS, one) == body:
+        yield _without(state, JOBS, one)
 
 
 def bury(spool: Spool, one: str, body: str, message_id: str, name: str) -> bool:
@@ -78,32 +77,32 @@ def bury(spool: Spool, one: str, body: str, message_id: str, name: str) -> bool:
     return True
 
 
-def means_bury(stands: Stands, answer: Any, one: str, body: str, *of: str) -> Iterator[Stands]:
+def after_bury(state: State, answer: Any, one: str, body: str, *of: str) -> Iterator[State]:
     if answer is not True:
-        yield stands
-    if answer is not False and _body(stands, JOBS, one) == body:
-        yield _without(stands, JOBS, one) | {(DEAD, one, body)}
+        yield state
+    if answer is not False and _body(state, JOBS, one) == body:
+        yield _without(state, JOBS, one) | {(DEAD, one, body)}
 
 
 def remove(spool: Spool, one: str) -> bool:
     return spool.indexed(JOBS).remove(one)[0]
 
 
-def means_remove(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    is_there = _body(stands, JOBS, one) is not None
+def after_remove(state: State, answer: Any, one: str) -> Iterator[State]:
+    is_there = _body(state, JOBS, one) is not None
     if answer is UNKNOWN or answer is is_there:
-        yield _without(stands, JOBS, one)
+        yield _without(state, JOBS, one)
     if answer is UNKNOWN:
-        yield stands
+        yield state
 
 
 def postpone(spool: Spool, one: str) -> bool:
     return spool.indexed(JOBS).postpone(one, HOLD_S)
 
 
-def means_postpone(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    if answer is not True or _body(stands, JOBS, one) is not None:
-        yield stands
+def after_postpone(state: State, answer: Any, one: str) -> Iterator[State]:
+    if answer is not True or _body(state, JOBS, one) is not None:
+        yield state
 
 
 def move(spool: Spool, source: str, target: str) -> int:
@@ -114,14 +113,14 @@ def redrive(spool: Spool) -> int:
     return spool.queue(DEAD).redrive().moved
 
 
-def means_moves(stands: Stands, answer: Any, source: str, target: str) -> Iterator[Stands]:
-    """Some move: not those whose id has a message there."""
-    worlds = {stands}
-    for queue, one, body in stands:
-        if queue == source and _body(stands, target, one) is None:
+def after_moves(state: State, answer: Any, source: str, target: str) -> Iterator[State]:
+    """Some messages move, except those whose id has a message in the target."""
+    worlds = {state}
+    for queue, one, body in state:
+        if queue == source and _body(state, target, one) is None:
             worlds |= {w - {(queue, one, body)} | {(target, one, body)} for w in worlds}
     for world in worlds:
-        if answer is UNKNOWN or len(world - stands) <= answer:
+        if answer is UNKNOWN or len(world - state) <= answer:
             yield world
 
 
@@ -131,14 +130,14 @@ def create_anew(spool: Spool) -> None:
     spool.create_queue(JOBS, index=True)
 
 
-def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_create_anew(state: State, answer: Any) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield frozenset(s for s in stands if s[0] != JOBS)
+        yield state
+    yield frozenset(s for s in state if s[0] != JOBS)
 
 
-def find(spool: Spool) -> Stands:
-    """What stands under each id. A dead letter has none until it comes back."""
+def find(spool: Spool) -> State:
+    """The messages by id. A dead letter has no id until it is redriven."""
     found = set()
     for queue in (JOBS, MORE):
         for one in IDS:
@@ -147,9 +146,9 @@ def find(spool: Spool) -> Stands:
     return frozenset(found)
 
 
-def means_find(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == {s for s in stands if s[0] != DEAD}:
-        yield stands
+def after_find(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == {s for s in state if s[0] != DEAD}:
+        yield state
 
 
 def drain(spool: Spool) -> tuple[tuple[str, str], ...]:
@@ -162,22 +161,22 @@ def drain(spool: Spool) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found))
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == tuple(sorted((q, body) for q, _, body in stands)):
-        yield stands
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == tuple(sorted((q, body) for q, _, body in state)):
+        yield state
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if (found := program.ask("claim", "x")) is not None:
         program.ask("acknowledge", "x", *found)
 
 
-def _bury(program: Asking) -> None:
+def _bury(program: Actor) -> None:
     if (found := program.ask("claim", "x")) is not None:
         program.ask("bury", "x", *found)
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     for queue in QUEUES:
         spool.create_queue(queue, index=True)
     jobs = spool.indexed(JOBS)
@@ -189,7 +188,7 @@ def lay(spool: Spool) -> None:
     jobs.upsert([NewMessage(b"first", id="x"), NewMessage(b"second", id="y")])
 
 
-def look(program: Asking) -> None:
+def inspect(program: Actor) -> None:
     program.ask("find")
     program.ask("drain")
 
@@ -198,20 +197,20 @@ GIVEN_IDS = Story(
     name="given ids",
     first=frozenset({(JOBS, "x", "first"), (JOBS, "y", "second"), (DEAD, "z", "buried")}),
     verbs={
-        "upsert": Verb(upsert, means_upsert, apart=True),
-        "ensure": Verb(ensure, means_ensure),
-        "claim": Verb(claim, means_claim),
-        "acknowledge": Verb(acknowledge, means_acknowledge),
-        "bury": Verb(bury, means_bury),
-        "remove": Verb(remove, means_remove),
-        "postpone": Verb(postpone, means_postpone),
-        "move": Verb(move, means_moves),
-        "redrive": Verb(redrive, lambda stands, answer: means_moves(stands, answer, DEAD, JOBS)),
-        "create anew": Verb(create_anew, means_create_anew),
-        "find": Verb(find, means_find),
-        "drain": Verb(drain, means_drain),
+        "upsert": Verb(upsert, after_upsert, apart=True),
+        "ensure": Verb(ensure, after_ensure),
+        "claim": Verb(claim, after_claim),
+        "acknowledge": Verb(acknowledge, after_acknowledge),
+        "bury": Verb(bury, after_bury),
+        "remove": Verb(remove, after_remove),
+        "postpone": Verb(postpone, after_postpone),
+        "move": Verb(move, after_moves),
+        "redrive": Verb(redrive, lambda state, answer: after_moves(state, answer, DEAD, JOBS)),
+        "create anew": Verb(create_anew, after_create_anew),
+        "find": Verb(find, after_find),
+        "drain": Verb(drain, after_drain),
     },
-    deeds={
+    actions={
         "upsert": lambda p: p.ask("upsert", ("x", p.new())),
         "upsert a new one": lambda p: p.ask("upsert", ("new", p.new())),
         "upsert two": lambda p: p.ask("upsert", ("x", p.new()), ("new", p.new())),
@@ -243,7 +242,7 @@ GIVEN_IDS = Story(
     returns=("remove", "a library starts", "upsert"),
     others=("upsert", "ensure", "ensure again", "consume", "bury", "remove", "move", "redrive"),
     anew="create anew",
-    lay=lay,
-    look=look,
+    set_up=set_up,
+    inspect=inspect,
     clocks=("upsert", "ensure", "consume", "bury", "remove", "postpone", "move", "redrive"),
 )

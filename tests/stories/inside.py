@@ -1,4 +1,4 @@
-"""A program of a story, within its process: what it asks for, and what happens at its calls."""
+"""A program of a story in its process: its requests, and the happenings at its calls."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.harness.calls import See, Trap, failing, seen
 if TYPE_CHECKING:
     from tests.stories.stage import Stage
 
-_PROGRAMS = 12  # on one stage, at most
+_PROGRAMS = 12  # at most on one stage
 
 
 class Times:
-    """The clocks, in memory that all programs share. All are seconds beside the true time."""
+    """The clocks as offsets from the true time, in memory that all programs share."""
 
     def __init__(self) -> None:
         self._all: Any = multiprocessing.get_context("fork").RawArray("d", 1 + 2 * _PROGRAMS)
 
     @property
     def passed(self) -> float:
-        """How long it has been by the files' clock."""
+        """The time that has passed by the clock of files."""
         return float(self._all[0])
 
     def let_pass(self, seconds: float) -> None:
@@ -42,7 +42,7 @@ class Times:
         return self.passed + float(self._all[1 + program])
 
     def boot(self, program: int) -> float:
-        """Of the clocks that only go forward."""
+        """The offset of the monotonic clocks."""
         return self.passed + float(self._all[1 + _PROGRAMS + program])
 
     def set_wall(self, program: int, seconds: float) -> None:
@@ -54,12 +54,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Happening:
-    """What happens to a program at one of its calls, which is told by its number or its name.
+    """A happening at a call of a program, which is given by its number or its name.
 
-    what: "kill", "stop", "interrupt", "fail", or "stop and fail": it fails when the program goes
-    on. which: of the errors that the call may have. is_done: it fails though it was made. looks:
-    whether calls that only look count, too, where it is stopped. again: so many calls later it is
-    stopped once more, if that is not 0.
+    what: "kill", "stop", "interrupt", "fail", or "stop and fail", where the call fails when the
+    program continues. which: the error. is_done: the call fails after it was made. looks: whether
+    calls that only read count for a stop. again: the number of calls until a second stop; 0: none.
     """
 
     at: int | str
@@ -75,7 +74,7 @@ class Happening:
 
 
 class Inside:
-    """A program, within its process."""
+    """A program in its process."""
 
     def __init__(self, stage: Stage, name: str, number: int, pipe: Connection) -> None:
         self.name = name
@@ -90,8 +89,8 @@ class Inside:
             stack.enter_context(self._timed())
             self.spool = self.open(delivers)
             while True:
-                deed, happening = self._pipe.recv()
-                self._do(deed, happening)
+                action, happening = self._pipe.recv()
+                self._do(action, happening)
 
     def open(self, delivers: bool) -> Spool:
         return Spool(
@@ -116,36 +115,36 @@ class Inside:
         self._say("answer", number, verb, given, answer)
         return answer
 
-    def _say(self, what: str, *told: Any) -> None:
-        self._pipe.send((what, time.monotonic_ns(), *told))
+    def _say(self, what: str, *data: Any) -> None:
+        self._pipe.send((what, time.monotonic_ns(), *data))
 
     def new(self) -> str:
         self._written += 1
         return f"{self.name}{self._written}"
 
-    def _do(self, deed: str, happening: Happening | None) -> None:
+    def _do(self, action: str, happening: Happening | None) -> None:
         trap = self._trap(happening)
-        told = ""
+        error_text = ""
         try:
             is_stopped = happening is not None and happening.what == "stop"
             with seen(trap, looks=is_stopped and happening is not None and happening.looks):
-                if deed in STARTS:
-                    STARTS[deed](self)
+                if action in STARTS:
+                    STARTS[action](self)
                 else:
-                    self._stage.deed(deed)(self)
+                    self._stage.action(action)(self)
         except (FsmqError, KeyboardInterrupt):
-            pass  # what it asked for last was refused, which is noted, or has no answer
+            pass  # the refusal of the last request is recorded, or it has no answer
         except BaseException as error:
-            told = f"{error!r} in {_places(error)}"
-        self._pipe.send(("over", trap.calls, told))
+            error_text = f"{error!r} in {_places(error)}"
+        self._pipe.send(("over", trap.calls, error_text))
 
     def _trap(self, happening: Happening | None) -> Trap:
         if happening is None:
             return Trap(-1, lambda name, arguments: None)
         more = [happening.at + happening.again] if isinstance(happening.at, int) else []
-        return Trap(happening.at, self._deed(happening), *more)
+        return Trap(happening.at, self._action(happening), *more)
 
-    def _deed(self, happening: Happening) -> See:
+    def _action(self, happening: Happening) -> See:
         if happening.what == "fail":
             return failing(happening.which, is_done=happening.is_done)
 
@@ -158,7 +157,7 @@ class Inside:
 
         def stop(name: str, arguments: tuple[Any, ...]) -> None:
             self._pipe.send(("stopped",))
-            while not self._pipe.poll():  # whatever else may continue it
+            while not self._pipe.poll():  # something else may have continued it
                 os.kill(os.getpid(), signal.SIGSTOP)
             self._pipe.recv()
 
@@ -166,12 +165,12 @@ class Inside:
             stop(name, arguments)
             return failing(happening.which, is_done=happening.is_done)(name, arguments)
 
-        deeds: dict[str, See] = {"kill": kill, "interrupt": interrupt, "stop": stop}
-        return deeds.get(happening.what, stop_and_fail)
+        actions: dict[str, See] = {"kill": kill, "interrupt": interrupt, "stop": stop}
+        return actions.get(happening.what, stop_and_fail)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Let this process have its clocks, and files the time of the stage."""
+        """Replace the clocks of this process, and the times of files."""
         times, me = self._stage.times, self._number
         wall, monotonic, clock = time.time, time.monotonic, time.clock_gettime
         wall_ns = time.time_ns
@@ -179,7 +178,7 @@ class Inside:
         time.time_ns = lambda: wall_ns() + round(times.wall(me) * 1e9)
         time.monotonic = lambda: monotonic() + times.boot(me)
         time.clock_gettime = lambda which: clock(which) + times.boot(me)
-        # Who waits does so by its own clock alone.
+        # A wait advances only the program's own clock.
         time.sleep = lambda seconds: times.add_boot(me, max(float(seconds), 0.005))
         create, utime, fstat, write = os.open, os.utime, os.fstat, os.write
 
@@ -201,7 +200,7 @@ class Inside:
         def timed_write(fd: int, data: Any) -> int:
             written = write(fd, data)
             if times.passed:
-                with suppress(OSError):  # it is no file
+                with suppress(OSError):  # not a file
                     utime(fd, ns=now_of_files())
             return written
 
@@ -211,14 +210,14 @@ class Inside:
 
 
 def _places(error: BaseException) -> str:
-    """The last steps of the project that led to an error."""
+    """The last frames of the project before an error."""
     steps = traceback.extract_tb(error.__traceback__)
     ours = [f"{s.filename.split('/fsmq/')[-1]}:{s.lineno}" for s in steps if "/fsmq/" in s.filename]
     return " > ".join(ours[-4:]) or str(steps[-1])
 
 
 def _deliver(program: Inside) -> None:
-    """A mover begins: it takes all that was left for a dead program's."""
+    """Start a mover, which takes all unfinished work for that of dead programs."""
     with program.open(True) as spool:
         spool.deliver()
         spool.make_moves()
@@ -227,7 +226,7 @@ def _deliver(program: Inside) -> None:
 
 
 def _look_around(program: Inside) -> None:
-    """The command line: it opens the spool, looks at all there is, and ends."""
+    """Inspect everything, as the command line does."""
     with program.open(False) as spool:
         spool.survey()
         for queue in spool.queues():
@@ -238,7 +237,7 @@ def _look_around(program: Inside) -> None:
 
 
 def _consume_nothing(program: Inside) -> None:
-    """A program with the library, which delivers whenever it claims."""
+    """A program with the library, which delivers when it claims."""
     with program.open(True) as spool:
         spool.deliver()
         spool.reap()

@@ -1,4 +1,4 @@
-"""Logs of one host and of many, and a channel: offsets mean one message, done stays done."""
+"""Logs of one or many hosts with a channel: an offset has one message, done messages stay done."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fsmq.spool import ChannelMessage, Spool
 from fsmq.spool.errors import ClaimVoid, NoSuchLog, NotInFlight
 from fsmq.spool.log.log import LogEntry
 from fsmq.spool.log.segment.record import LogMessage
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 LOG, CHANNEL = "users", "mailer"
 HOLD_S = 20.0
 SEGMENT = 4096
 _KEPT_S = 10 * 366 * 86_400.0
-_REMEMBERED_S = 7 * 86_400.0  # an id: longer than any story takes
+_REMEMBERED_S = 7 * 86_400.0  # ids are remembered for longer than any story takes
 
 
-class Stands(NamedTuple):
-    """bodies: by their offsets. ids: the offset of each id that was published. done: offsets."""
+class State(NamedTuple):
+    """bodies: by their offsets. ids: the offsets of published ids. done: acknowledged offsets."""
 
     bodies: tuple[str, ...]
     ids: tuple[tuple[str, int], ...] = ()
@@ -41,43 +41,43 @@ def _body(message: LogMessage | ChannelMessage) -> str:
     return message.body.decode().rstrip(".")
 
 
-def means_publish(stands: Stands, answer: Any, *bodies: str) -> Iterator[Stands]:
+def after_publish(state: State, answer: Any, *bodies: str) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    if answer is UNKNOWN or answer == len(stands.bodies):
-        yield stands._replace(bodies=stands.bodies + bodies)
+        yield state
+    if answer is UNKNOWN or answer == len(state.bodies):
+        yield state._replace(bodies=state.bodies + bodies)
 
 
 def publish_once(spool: Spool, one: str) -> int:
     return spool.log(LOG).publish_many([LogEntry(one, id=one)]).start
 
 
-def means_publish_once(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    known = dict(stands.ids).get(one)
+def after_publish_once(state: State, answer: Any, one: str) -> Iterator[State]:
+    known = dict(state.ids).get(one)
     if answer is UNKNOWN or (known is not None and known == answer):
-        yield stands
+        yield state
     if known is None:
-        for after in means_publish(stands, answer, one):
-            if after != stands:
-                yield after._replace(ids=(*stands.ids, (one, len(stands.bodies))))
+        for after in after_publish(state, answer, one):
+            if after != state:
+                yield after._replace(ids=(*state.ids, (one, len(state.bodies))))
 
 
-def means_publish_again(stands: Stands, answer: Any, one: str) -> Iterator[Stands]:
-    """Its id may be known still, or forgotten: it is an offset that it got once, or is new."""
-    if answer is UNKNOWN or stands.bodies[answer : answer + 1] == (one,):
-        yield stands
-    for after in means_publish(stands, answer, one):
-        if after != stands:
-            yield after._replace(ids=(*stands.ids, (one, len(stands.bodies))))
+def after_publish_again(state: State, answer: Any, one: str) -> Iterator[State]:
+    """The id may be remembered or forgotten: the offset is an earlier one or new."""
+    if answer is UNKNOWN or state.bodies[answer : answer + 1] == (one,):
+        yield state
+    for after in after_publish(state, answer, one):
+        if after != state:
+            yield after._replace(ids=(*state.ids, (one, len(state.bodies))))
 
 
 def read(spool: Spool) -> tuple[tuple[int, str], ...]:
     return tuple((m.offset, _body(m)) for m in spool.log(LOG).read("first"))
 
 
-def means_read(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == tuple(enumerate(stands.bodies)):
-        yield stands
+def after_read(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == tuple(enumerate(state.bodies)):
+        yield state
 
 
 def take(spool: Spool, most: int) -> tuple[tuple[int, str], ...]:
@@ -85,12 +85,12 @@ def take(spool: Spool, most: int) -> tuple[tuple[int, str], ...]:
     return tuple((m.offset, _body(m)) for m in claimed)
 
 
-def means_take(stands: Stands, answer: Any, most: int) -> Iterator[Stands]:
-    """What is there and not done; anything else may be in somebody's hands."""
+def after_take(state: State, answer: Any, most: int) -> Iterator[State]:
+    """Unacknowledged messages; other programs may hold some."""
     if answer is UNKNOWN or all(
-        stands.bodies[o : o + 1] == (body,) and o not in stands.done for o, body in answer
+        state.bodies[o : o + 1] == (body,) and o not in state.done for o, body in answer
     ):
-        yield stands
+        yield state
 
 
 def finish(spool: Spool, *offsets: int) -> bool:
@@ -101,11 +101,11 @@ def finish(spool: Spool, *offsets: int) -> bool:
     return True
 
 
-def means_finish(stands: Stands, answer: Any, *offsets: int) -> Iterator[Stands]:
+def after_finish(state: State, answer: Any, *offsets: int) -> Iterator[State]:
     if answer is not True:
-        yield stands
+        yield state
     if answer is not False:
-        yield stands._replace(done=stands.done | set(offsets))
+        yield state._replace(done=state.done | set(offsets))
 
 
 def release(spool: Spool, *offsets: int) -> bool:
@@ -117,7 +117,7 @@ def release(spool: Spool, *offsets: int) -> bool:
 
 
 def drain(spool: Spool) -> tuple[tuple[int, str], ...]:
-    """All that is not done."""
+    """Claim and acknowledge all messages."""
     channel, found = spool.log(LOG).channel(CHANNEL), []
     while messages := channel.claim(100, visibility=HOLD_S):
         found += [(m.offset, _body(m)) for m in messages]
@@ -125,10 +125,10 @@ def drain(spool: Spool) -> tuple[tuple[int, str], ...]:
     return tuple(sorted(found))
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    left = tuple((o, body) for o, body in enumerate(stands.bodies) if o not in stands.done)
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    left = tuple((o, body) for o, body in enumerate(state.bodies) if o not in state.done)
     if answer is UNKNOWN or answer == left:
-        yield stands._replace(done=frozenset(range(len(stands.bodies))))
+        yield state._replace(done=frozenset(range(len(state.bodies))))
 
 
 def lost(spool: Spool) -> int:
@@ -139,18 +139,18 @@ def tend(spool: Spool) -> None:
     spool.tend_logs()
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if found := program.ask("take", 2):
         program.ask("finish", *(offset for offset, _ in found))
 
 
-def _publish_much(program: Asking) -> None:
-    """So much that a new segment begins."""
+def _publish_much(program: Actor) -> None:
+    """Publish until a new segment begins."""
     for _ in range(3):
         program.ask("publish long", program.new())
 
 
-def _release(program: Asking) -> None:
+def _release(program: Actor) -> None:
     if found := program.ask("take", 2):
         program.ask("release", *(offset for offset, _ in found[:1]))
         program.ask("finish", *(offset for offset, _ in found[1:]))
@@ -169,13 +169,13 @@ def create_anew(spool: Spool, writers: str) -> None:
     create(spool, writers)
 
 
-def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
-    yield Stands(())
+def after_create_anew(state: State, answer: Any) -> Iterator[State]:
+    yield State(())
     if answer is UNKNOWN:
-        yield stands
+        yield state
 
 
-def lay(spool: Spool, writers: str) -> None:
+def set_up(spool: Spool, writers: str) -> None:
     create(spool, writers)
     log = spool.log(LOG)
     log.publish_many(["m0", "m1", "m2"])
@@ -186,7 +186,7 @@ def lay(spool: Spool, writers: str) -> None:
     channel.release(1, 2, 4, 5)
 
 
-def look(program: Asking) -> None:
+def inspect(program: Actor) -> None:
     program.ask("read")
     program.ask("publish", program.new())
     program.ask("read")
@@ -196,22 +196,22 @@ def look(program: Asking) -> None:
 
 LOGS = Story(
     name="logs of one host",
-    first=Stands(("m0", "m1", "m2", "m3", "m4", "m5"), done=frozenset({0, 3})),
+    first=State(("m0", "m1", "m2", "m3", "m4", "m5"), done=frozenset({0, 3})),
     verbs={
-        "publish": Verb(publish, means_publish),
-        "publish long": Verb(publish_long, means_publish),
-        "publish once": Verb(publish_once, means_publish_once),
-        "publish again": Verb(publish_once, means_publish_again),
-        "read": Verb(read, means_read),
-        "take": Verb(take, means_take),
-        "finish": Verb(finish, means_finish),
-        "release": Verb(release, lambda stands, answer, *of: [stands]),
-        "drain": Verb(drain, means_drain),
-        "lost": Verb(lost, lambda stands, answer: [stands] if not answer else []),
-        "tend": Verb(tend, lambda stands, answer: [stands]),
-        "create anew": Verb(partial(create_anew, writers="host"), means_create_anew),
+        "publish": Verb(publish, after_publish),
+        "publish long": Verb(publish_long, after_publish),
+        "publish once": Verb(publish_once, after_publish_once),
+        "publish again": Verb(publish_once, after_publish_again),
+        "read": Verb(read, after_read),
+        "take": Verb(take, after_take),
+        "finish": Verb(finish, after_finish),
+        "release": Verb(release, lambda state, answer, *of: [state]),
+        "drain": Verb(drain, after_drain),
+        "lost": Verb(lost, lambda state, answer: [state] if not answer else []),
+        "tend": Verb(tend, lambda state, answer: [state]),
+        "create anew": Verb(partial(create_anew, writers="host"), after_create_anew),
     },
-    deeds={
+    actions={
         "warm": lambda p: (p.ask("publish once", p.new()), p.ask("read")),
         "publish": lambda p: p.ask("publish", p.new()),
         "publish two": lambda p: p.ask("publish", p.new(), p.new()),
@@ -242,8 +242,8 @@ LOGS = Story(
     returns=("create anew", "a library starts", "publish"),
     sync="fdatasync",
     passes_s=(100.0, 100.0),
-    lay=partial(lay, writers="host"),
-    look=look,
+    set_up=partial(set_up, writers="host"),
+    inspect=inspect,
 )
 
 LOGS_OF_HOSTS = replace(
@@ -251,7 +251,7 @@ LOGS_OF_HOSTS = replace(
     name="logs of many hosts",
     verbs={
         **LOGS.verbs,
-        "create anew": Verb(partial(create_anew, writers="hosts"), means_create_anew),
+        "create anew": Verb(partial(create_anew, writers="hosts"), after_create_anew),
     },
-    lay=partial(lay, writers="hosts"),
+    set_up=partial(set_up, writers="hosts"),
 )

@@ -1,4 +1,4 @@
-"""Messages of plain queues: put and published, claimed, buried, removed and moved in each way."""
+"""Plain queues: messages are put, published, claimed, buried, removed and moved."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from fsmq.spool import DuplicateMessage, NewMessage, NoSuchMessage, Spool
 from fsmq.spool.errors import ClaimEnded, InvalidValue, NoSuchQueue
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 JOBS, MORE, DEAD, TOPIC = "jobs", "more", "dead", "news"
 HOLD_S = 60.0
-Stands = frozenset[tuple[str, str]]  # messages: queue and body
+State = frozenset[tuple[str, str]]  # messages: queue and body
 
 
 def some_of(bodies: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Each choice of some of them."""
+    """All subsets."""
     bodies = tuple(bodies)
     for number in range(len(bodies) + 1):
         yield from combinations(bodies, number)
@@ -27,13 +27,13 @@ def put(spool: Spool, *bodies: str) -> None:
     spool.queue(JOBS).put_many([NewMessage(body.encode()) for body in bodies])
 
 
-def means_put(stands: Stands, answer: Any, *bodies: str) -> Iterator[Stands]:
+def after_put(state: State, answer: Any, *bodies: str) -> Iterator[State]:
     for some in some_of(bodies) if answer is UNKNOWN else [bodies]:
-        yield stands | {(JOBS, body) for body in some}
+        yield state | {(JOBS, body) for body in some}
 
 
 def put_own(spool: Spool, body: str) -> bool:
-    """Put it under an id that is its body; whether it was stored now."""
+    """Put a message with its body as id; whether it was stored now."""
     try:
         spool.queue(JOBS, create=True).put(body, id=body)
     except DuplicateMessage:
@@ -41,11 +41,11 @@ def put_own(spool: Spool, body: str) -> bool:
     return True
 
 
-def means_put_own(stands: Stands, answer: Any, body: str) -> Iterator[Stands]:
+def after_put_own(state: State, answer: Any, body: str) -> Iterator[State]:
     if answer is UNKNOWN or answer is False:
-        yield from [stands] if answer is UNKNOWN or (JOBS, body) in stands else []
-    if answer is not False and (JOBS, body) not in stands:
-        yield stands | {(JOBS, body)}
+        yield from [state] if answer is UNKNOWN or (JOBS, body) in state else []
+    if answer is not False and (JOBS, body) not in state:
+        yield state | {(JOBS, body)}
 
 
 def take(spool: Spool, queue: str) -> tuple[str, str, str] | None:
@@ -53,22 +53,20 @@ def take(spool: Spool, queue: str) -> tuple[str, str, str] | None:
     return (found[0].id, found[0].claim or "", found[0].body.decode()) if found else None
 
 
-def means_take(stands: Stands, answer: Any, queue: str) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer is None or (queue, answer[2]) in stands:
-        yield stands
+def after_take(state: State, answer: Any, queue: str) -> Iterator[State]:
+    if answer is UNKNOWN or answer is None or (queue, answer[2]) in state:
+        yield state
 
 
 def acknowledge(spool: Spool, queue: str, body: str, message_id: str, claim: str) -> bool:
     return spool.queue(queue).ack_each([message_id], [claim]) == ["removed"]
 
 
-def means_acknowledge(
-    stands: Stands, answer: Any, queue: str, body: str, *of: str
-) -> Iterator[Any]:
+def after_acknowledge(state: State, answer: Any, queue: str, body: str, *of: str) -> Iterator[Any]:
     if answer is not True:
-        yield stands
-    if answer is not False and (queue, body) in stands:
-        yield stands - {(queue, body)}
+        yield state
+    if answer is not False and (queue, body) in state:
+        yield state - {(queue, body)}
 
 
 def bury(spool: Spool, body: str, message_id: str, claim: str) -> bool:
@@ -79,11 +77,11 @@ def bury(spool: Spool, body: str, message_id: str, claim: str) -> bool:
     return True
 
 
-def means_bury(stands: Stands, answer: Any, body: str, *of: str) -> Iterator[Stands]:
+def after_bury(state: State, answer: Any, body: str, *of: str) -> Iterator[State]:
     if answer is not True:
-        yield stands
-    if answer is not False and (JOBS, body) in stands:
-        yield stands - {(JOBS, body)} | {(DEAD, body)}
+        yield state
+    if answer is not False and (JOBS, body) in state:
+        yield state - {(JOBS, body)} | {(DEAD, body)}
 
 
 def release(spool: Spool, message_id: str, claim: str) -> bool:
@@ -103,21 +101,21 @@ def renew(spool: Spool, message_id: str, claim: str, hold_s: float = HOLD_S) -> 
 
 
 def glance(spool: Spool, queue: str) -> tuple[str, str] | None:
-    """One that is ready."""
+    """Peek at a ready message."""
     found = spool.queue(queue).peek(1)
     return (found[0].id, found[0].body.decode()) if found else None
 
 
-def means_glance(stands: Stands, answer: Any, queue: str) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer is None or (queue, answer[1]) in stands:
-        yield stands
+def after_glance(state: State, answer: Any, queue: str) -> Iterator[State]:
+    if answer is UNKNOWN or answer is None or (queue, answer[1]) in state:
+        yield state
 
 
 def prefer(spool: Spool, message_id: str) -> bool:
-    """Give it another priority, and so another id."""
+    """Set another priority, which changes the id."""
     try:
         spool.queue(JOBS).set_priority(message_id, 7)
-    except (NoSuchMessage, InvalidValue):  # an id of one's own has none
+    except (NoSuchMessage, InvalidValue):  # an own id has no priority
         return False
     return True
 
@@ -130,11 +128,11 @@ def purge(spool: Spool) -> None:
     spool.queue(JOBS).purge()
 
 
-def means_purge(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """What was there when it began is gone; without an answer some of it may be."""
-    there = {one for one in stands if one[0] == JOBS}
+def after_purge(state: State, answer: Any) -> Iterator[State]:
+    """All messages from before are removed; without an answer, some may be."""
+    there = {one for one in state if one[0] == JOBS}
     for some in some_of(body for _, body in there) if answer is UNKNOWN else [()]:
-        yield stands - there | {(JOBS, body) for body in some}
+        yield state - there | {(JOBS, body) for body in some}
 
 
 def configure(spool: Spool) -> None:
@@ -145,9 +143,9 @@ def publish(spool: Spool, body: str) -> None:
     spool.topic(TOPIC).publish(body)
 
 
-def means_publish(stands: Stands, answer: Any, body: str) -> Iterator[Stands]:
+def after_publish(state: State, answer: Any, body: str) -> Iterator[State]:
     for some in some_of((MORE, DEAD)) if answer is UNKNOWN else [(MORE, DEAD)]:
-        yield stands | {(queue, body) for queue in some}
+        yield state | {(queue, body) for queue in some}
 
 
 def create_anew(spool: Spool) -> None:
@@ -156,10 +154,10 @@ def create_anew(spool: Spool) -> None:
     _create(spool)
 
 
-def means_create_anew(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_create_anew(state: State, answer: Any) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    yield frozenset(one for one in stands if one[0] != JOBS)
+        yield state
+    yield frozenset(one for one in state if one[0] != JOBS)
 
 
 def _create(spool: Spool) -> None:
@@ -171,12 +169,12 @@ def move(spool: Spool, source: str, target: str) -> int:
     return spool.queue(source).move_to(target).moved
 
 
-def means_move(stands: Stands, answer: Any, source: str, target: str) -> Iterator[Stands]:
-    """Some of them move: others may be in anybody's hands."""
-    for some in some_of(body for queue, body in stands if queue == source):
+def after_move(state: State, answer: Any, source: str, target: str) -> Iterator[State]:
+    """Some messages move; other programs may hold the rest."""
+    for some in some_of(body for queue, body in state if queue == source):
         if answer is UNKNOWN or len(some) <= answer:
             gone, come = {(source, b) for b in some}, {(target, b) for b in some}
-            yield stands - gone | come
+            yield state - gone | come
 
 
 def redrive(spool: Spool) -> int:
@@ -184,7 +182,7 @@ def redrive(spool: Spool) -> int:
 
 
 def drain(spool: Spool) -> tuple[tuple[str, str], ...]:
-    """All that comes out, in any order."""
+    """All messages that can be claimed, in any order."""
     found = []
     for queue in (JOBS, MORE, DEAD):
         with suppress(NoSuchQueue):
@@ -195,49 +193,49 @@ def drain(spool: Spool) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found))
 
 
-def means_drain(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or tuple(sorted(stands)) == answer:
-        yield stands
+def after_drain(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or tuple(sorted(state)) == answer:
+        yield state
 
 
-def _consume(program: Asking) -> None:
+def _consume(program: Actor) -> None:
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("acknowledge", JOBS, found[2], *found[:2])
 
 
-def _bury(program: Asking) -> None:
+def _bury(program: Actor) -> None:
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("bury", found[2], *found[:2])
 
 
-def _release(program: Asking) -> None:
+def _release(program: Actor) -> None:
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("release", *found[:2])
 
 
-def _renew(program: Asking) -> None:
+def _renew(program: Actor) -> None:
     if (found := program.ask("take", JOBS)) is not None:
         program.ask("renew", *found[:2])
         program.ask("acknowledge", JOBS, found[2], *found[:2])
 
 
-def _prefer(program: Asking) -> None:
+def _prefer(program: Actor) -> None:
     if (found := program.ask("glance", JOBS)) is not None:
         program.ask("prefer", found[0])
 
 
-def _remove(program: Asking) -> None:
+def _remove(program: Actor) -> None:
     if (found := program.ask("glance", JOBS)) is not None:
         program.ask("remove", found[1], found[0])
 
 
 def show(spool: Spool) -> None:
-    """Deliver what waits in new/: whoever starts claims it, and need not deliver first."""
+    """Deliver new messages, so that starting programs can claim them at once."""
     with Spool(spool.tree.root, sync="fsync", watch="poll") as anew:
-        anew.deliver()  # what was just put is in its listing
+        anew.deliver()  # its listing has the latest messages
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     _create(spool)
     jobs = spool.queue(JOBS)
     jobs.put("buried")
@@ -250,7 +248,7 @@ def lay(spool: Spool) -> None:
     show(spool)
 
 
-def look(program: Asking) -> None:
+def inspect(program: Actor) -> None:
     program.ask("drain")
 
 
@@ -261,27 +259,27 @@ PLAIN = Story(
     name="plain queues",
     first=frozenset({(JOBS, "first"), (JOBS, "second"), (DEAD, "buried")}),
     verbs={
-        "put": Verb(put, means_put, apart=True),
-        "put own": Verb(put_own, means_put_own),
-        "take": Verb(take, means_take),
-        "acknowledge": Verb(acknowledge, means_acknowledge),
-        "bury": Verb(bury, means_bury),
-        "release": Verb(release, lambda stands, answer, *of: [stands]),
-        "renew": Verb(renew, lambda stands, answer, *of: [stands]),
-        "glance": Verb(glance, means_glance),
-        "prefer": Verb(prefer, lambda stands, answer, *of: [stands]),
+        "put": Verb(put, after_put, apart=True),
+        "put own": Verb(put_own, after_put_own),
+        "take": Verb(take, after_take),
+        "acknowledge": Verb(acknowledge, after_acknowledge),
+        "bury": Verb(bury, after_bury),
+        "release": Verb(release, lambda state, answer, *of: [state]),
+        "renew": Verb(renew, lambda state, answer, *of: [state]),
+        "glance": Verb(glance, after_glance),
+        "prefer": Verb(prefer, lambda state, answer, *of: [state]),
         "remove": Verb(
-            remove, lambda s, answer, body, one: means_acknowledge(s, answer, JOBS, body)
+            remove, lambda s, answer, body, one: after_acknowledge(s, answer, JOBS, body)
         ),
-        "purge": Verb(purge, means_purge),
-        "configure": Verb(configure, lambda stands, answer: [stands]),
-        "publish": Verb(publish, means_publish),
-        "create anew": Verb(create_anew, means_create_anew),
-        "move": Verb(move, means_move),
-        "redrive": Verb(redrive, lambda stands, answer: means_move(stands, answer, DEAD, JOBS)),
-        "drain": Verb(drain, means_drain),
+        "purge": Verb(purge, after_purge),
+        "configure": Verb(configure, lambda state, answer: [state]),
+        "publish": Verb(publish, after_publish),
+        "create anew": Verb(create_anew, after_create_anew),
+        "move": Verb(move, after_move),
+        "redrive": Verb(redrive, lambda state, answer: after_move(state, answer, DEAD, JOBS)),
+        "drain": Verb(drain, after_drain),
     },
-    deeds={
+    actions={
         "put": lambda p: p.ask("put", p.new()),
         "put two": lambda p: p.ask("put", p.new(), p.new()),
         "put own": lambda p: p.ask("put own", "own"),
@@ -304,7 +302,7 @@ PLAIN = Story(
     returns=("put own", "purge", "a library starts", "put own"),
     others=(*_OTHERS, "move back"),
     anew="create anew",
-    lay=lay,
-    look=look,
+    set_up=set_up,
+    inspect=inspect,
     clocks=tuple(act for act in _ACTS if act != "create anew"),
 )

@@ -1,10 +1,10 @@
-"""The plays of a story: what happens to a program at each of its calls, and how things go on.
+"""The plays of a story: a happening at each call of a program, and the actions around it.
 
-- A program *starts* while another is stopped at a call, or behind one that was killed there.
-- Each call of each deed *fails* once; then another program, or the same, tries again.
-- A program is *stopped* at a call for longer than any limit, and others act meanwhile; in some of
-  the plays clocks are wrong.
-- *Pairs*: while one is stopped at a call, another does something of its own.
+- *Starts*: a program starts while another is stopped at a call, or after it was killed there.
+- *Failures*: each call of each action fails once; then another program, or the same, retries.
+- *Stops*: a program is stopped at a call for longer than any limit while others act; some plays
+  have wrong clocks.
+- *Pairs*: while a program is stopped at a call, another acts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.stories.inside import STARTS, Happening
 from tests.stories.stage import Program, Stage, staged
 from tests.stories.story import Story
 
-# Longer than every limit of the design: claims, moments of patience, a day's clean-up.
+# Longer than every time limit: claims, waits for locks, a daily clean-up.
 LONG_S = 2 * 86_400.0
 _ERRORS = max(map(len, ERRORS.values()))
 _OFF = {"ahead": 1, "ahead, set right": 1, "behind": -1}
@@ -27,19 +27,18 @@ _OFF = {"ahead": 1, "ahead, set right": 1, "behind": -1}
 
 @dataclass(frozen=True)
 class Play:
-    """What happens to whom: all but the call at which it does.
+    """A happening with the actions around it, without the call at which it happens.
 
-    deed: what the first program does. what: happens to it. meanwhile, then: what is done while it
-    is stopped, and when it has come to its end, by the second program (if its first sync fails:
-    "! deed"), the first one again ("= deed"), or one that starts. passes_s: so much
-    time passes while it is stopped. clock: how far that of the first is off until its deed is over:
-    "ahead", so that this time passes then, or "ahead, set right"; "behind"; "still" while it is
-    stopped. crosses: a program that starts meanwhile, and is
-    stopped at its first call of a name (``crosses_at``), until the first one has gone on for some
-    calls.
+    action: of the first program. what: the happening. meanwhile, then: actions while it is stopped
+    and after its end, by the second program ("! action": its first sync fails), by the first one
+    again ("= action"), or by a starting one. passes_s: the time of the stop. clock: the
+    error of the first program's clock until the end of its action: "ahead" (this time passes
+    afterwards), "ahead, set right", "behind", or "still" during the stop. crosses: a program that
+    starts meanwhile, and is stopped at its first call of the name ``crosses_at`` while the first
+    one makes some calls.
     """
 
-    deed: str
+    action: str
     what: str
     meanwhile: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
@@ -51,82 +50,82 @@ class Play:
     crosses_at: str = ""
 
     def __str__(self) -> str:
-        told = [f"{self.deed}: {self.what}"]
+        parts = [f"{self.action}: {self.what}"]
         if self.what == "fail":
-            told[0] += f" with error {self.which}{', though it is done' if self.is_done else ''}"
-        told += [f"clock {self.clock}"] if self.clock else []
-        told += [f"{self.crosses}, stopped at {self.crosses_at}"] if self.crosses else []
-        told += [f"meanwhile {', '.join(self.meanwhile)}"] if self.meanwhile else []
-        told += [f"then {', '.join(self.then)}"] if self.then else []
-        return "; ".join(told)
+            parts[0] += f" with error {self.which}{', though it is done' if self.is_done else ''}"
+        parts += [f"clock {self.clock}"] if self.clock else []
+        parts += [f"{self.crosses}, stopped at {self.crosses_at}"] if self.crosses else []
+        parts += [f"meanwhile {', '.join(self.meanwhile)}"] if self.meanwhile else []
+        parts += [f"then {', '.join(self.then)}"] if self.then else []
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A promise that a play breaks, and what was said in it."""
+    """A broken promise of a play, with a trace."""
 
     story: str
     play: Play
     at: tuple[int, int]
     what: str
-    told: tuple[str, ...]
+    trace: tuple[str, ...]
 
     def __str__(self) -> str:
-        told = "\n    ".join(self.told)
-        return f"{self.story}: {self.play}; at call {self.at}:\n    {told}\n  => {self.what}"
+        trace = "\n    ".join(self.trace)
+        return f"{self.story}: {self.play}; at call {self.at}:\n    {trace}\n  => {self.what}"
 
 
 def starts(story: Story) -> Iterator[Play]:
-    for deed in story.acts:
+    for action in story.acts:
         for kind in STARTS:
-            yield Play(deed, "stop", (kind,))
-            yield Play(deed, "kill", then=(kind, deed))
+            yield Play(action, "stop", (kind,))
+            yield Play(action, "kill", then=(kind, action))
         for call in ("unlink", "_rename2", "link"):
-            yield Play(deed, "stop", crosses="a mover starts", crosses_at=call)
+            yield Play(action, "stop", crosses="a mover starts", crosses_at=call)
 
 
 def failures(story: Story) -> Iterator[Play]:
-    for deed in story.acts:
-        yield Play(deed, "fail")
+    for action in story.acts:
+        yield Play(action, "fail")
         for which in range(_ERRORS):
-            yield Play(deed, "fail", then=(deed,), which=which)
-        yield Play(deed, "fail", then=(f"= {deed}",))
-        yield Play(deed, "fail", then=("a mover starts", deed))
-        yield Play(deed, "interrupt", then=(deed, f"= {deed}"))
-        yield from (Play(deed, "fail", then=(o, f"= {deed}")) for o in story.behind)
-        # With EIO: a full disk has not done it, and of what is told as gone another may have.
-        yield Play(deed, "fail", then=(deed,), is_done=True)
+            yield Play(action, "fail", then=(action,), which=which)
+        yield Play(action, "fail", then=(f"= {action}",))
+        yield Play(action, "fail", then=("a mover starts", action))
+        yield Play(action, "interrupt", then=(action, f"= {action}"))
+        yield from (Play(action, "fail", then=(o, f"= {action}")) for o in story.behind)
+        # With EIO: a call on a full disk is not done, and one with ENOENT may be another's.
+        yield Play(action, "fail", then=(action,), is_done=True)
         for other in story.behind:
-            yield Play(deed, "stop and fail", (other,), (deed,))
-            yield Play(deed, "stop and fail", (f"! {other}", other), (f"= {deed}", deed))
-            yield Play(deed, "stop", (f"! {other}", other), (deed,))
+            yield Play(action, "stop and fail", (other,), (action,))
+            yield Play(action, "stop and fail", (f"! {other}", other), (f"= {action}", action))
+            yield Play(action, "stop", (f"! {other}", other), (action,))
         if story.anew is not None:
-            yield Play(deed, "fail", then=(story.anew, deed))
-            yield Play(deed, "kill", then=(story.anew, deed))
+            yield Play(action, "fail", then=(story.anew, action))
+            yield Play(action, "kill", then=(story.anew, action))
 
 
 def stops(story: Story) -> Iterator[Play]:
-    for deed in story.acts:
+    for action in story.acts:
         for other in story.others:
-            yield Play(deed, "stop", ("a mover starts", other), passes_s=LONG_S)
-        yield Play(deed, "stop", (deed,), passes_s=LONG_S, clock="still")
+            yield Play(action, "stop", ("a mover starts", other), passes_s=LONG_S)
+        yield Play(action, "stop", (action,), passes_s=LONG_S, clock="still")
         if story.returns:
-            yield Play(deed, "stop", story.returns, (deed,))
-    for deed in story.clocks:
+            yield Play(action, "stop", story.returns, (action,))
+    for action in story.clocks:
         for clock in ("ahead", "behind"):
-            yield Play(deed, "stop", (deed,), (deed, f"= {deed}"), clock=clock)
-    for deed in story.set_right:
-        then = (deed, f"= {deed}", deed)
-        yield Play(deed, "stop", (deed,), then, clock="ahead, set right")
+            yield Play(action, "stop", (action,), (action, f"= {action}"), clock=clock)
+    for action in story.set_right:
+        then = (action, f"= {action}", action)
+        yield Play(action, "stop", (action,), then, clock="ahead, set right")
 
 
 def pairs(story: Story) -> Iterator[Play]:
-    for deed in story.acts:
-        for other in story.deeds:
+    for action in story.acts:
+        for other in story.actions:
             if other != "warm":
-                yield Play(deed, "stop", (other,))
+                yield Play(action, "stop", (other,))
         if story.anew is not None:
-            yield Play(deed, "stop", (story.anew, deed))
+            yield Play(action, "stop", (story.anew, action))
 
 
 KINDS = {"starts": starts, "failures": failures, "stops": stops, "pairs": pairs}
@@ -135,7 +134,7 @@ KINDS = {"starts": starts, "failures": failures, "stops": stops, "pairs": pairs}
 def explore(
     story: Story, play: Play, folder: Path, step: int = 1, first: int = 0
 ) -> Iterator[Finding | None]:
-    """Play it at each call of the deed, or at each ``step``-th; None where nothing is broken."""
+    """Play at each ``step``-th call of the action; None for calls without a finding."""
     for at in count(first, step):
         is_over = False
         for within in count() if play.crosses else (0,):
@@ -150,45 +149,45 @@ def explore(
 def run(
     story: Story, play: Play, at: tuple[int, int], folder: Path
 ) -> tuple[Finding | None, bool, bool]:
-    """Play it with a happening at one call, and where it crosses another so many calls later.
+    """Play with the happening at one call, and a crossing some calls later.
 
-    Also whether the deed has no such call, and whether it has one so many calls later.
+    Returns the finding, whether the action has no such call, and whether it has the later one.
     """
     with staged(story, folder / "mq") as stage:
         is_over, is_within = _play(stage, play, at)
         what = stage.end()
-    found = Finding(story.name, play, at, what, tuple(stage.told)) if what else None
+    found = Finding(story.name, play, at, what, tuple(stage.trace)) if what else None
     return found, is_over, is_within
 
 
 def _play(stage: Stage, play: Play, at: tuple[int, int]) -> tuple[bool, bool]:
     one, other = stage.program("a"), stage.program("b")
-    if "warm" in stage.story.deeds:
+    if "warm" in stage.story.actions:
         for program in (one, other):
             stage.do(program, "warm", must_work=True)
     stage.times.set_wall(one.number, _OFF.get(play.clock, 0) * stage.story.off_s)
     looks, again = not play.crosses, at[1] + 1 if play.crosses else 0
-    one.begin(play.deed, Happening(at[0], play.what, play.which, play.is_done, looks, again))
+    one.begin(play.action, Happening(at[0], play.what, play.which, play.is_done, looks, again))
     one.wait()
     is_over = one.is_alive and not one.is_stopped and len(one.calls) <= at[0]
     is_within = one.is_stopped and _meanwhile(stage, play, one, other)
-    stage.take(one, play.deed)
+    stage.take(one, play.action)
     stage.times.set_wall(one.number, 0.0)
     if play.clock == "ahead":
-        stage.pass_time(stage.story.off_s)  # then what it has claimed until then is free again
-    for deed in play.then:
-        _act(stage, one, other, deed, must_work=True)
+        stage.pass_time(stage.story.off_s)  # then its claims have ended
+    for action in play.then:
+        _act(stage, one, other, action, must_work=True)
     return is_over, is_within
 
 
 def _meanwhile(stage: Stage, play: Play, one: Program, other: Program) -> bool:
-    """While the first is stopped; whether it was stopped a second time, within one that starts."""
+    """Act while the first is stopped; whether it was stopped again during a starting program."""
     if play.passes_s:
         stage.pass_time(play.passes_s)
         if play.clock == "still":
             stage.times.add_boot(one.number, -play.passes_s)
-    for deed in play.meanwhile:
-        _act(stage, one, other, deed, must_work=False)
+    for action in play.meanwhile:
+        _act(stage, one, other, action, must_work=False)
     if play.crosses:
         return _cross(stage, play, one)
     one.go_on()
@@ -197,9 +196,9 @@ def _meanwhile(stage: Stage, play: Play, one: Program, other: Program) -> bool:
 
 
 def _cross(stage: Stage, play: Play, one: Program) -> bool:
-    """Another program starts, and is stopped, too; the first goes on, and is stopped once more.
+    """Start and stop another program, continue the first until its second stop, then end both.
 
-    Then the one that starts comes to its end, and the first after it. Whether it came to that.
+    Returns whether the first reached its second stop.
     """
     starting = stage.program(play.crosses)
     starting.begin(play.crosses, Happening(play.crosses_at, "stop", looks=False))
@@ -216,12 +215,12 @@ def _cross(stage: Stage, play: Play, one: Program) -> bool:
     return is_within
 
 
-def _act(stage: Stage, one: Program, other: Program, deed: str, *, must_work: bool) -> None:
-    if deed in STARTS:
-        stage.start(deed)
-    elif deed.startswith("! "):
-        stage.do(other, deed[2:], happening=Happening(stage.story.sync, "fail"))
-    elif not deed.startswith("= "):
-        stage.do(other, deed, must_work=must_work)
+def _act(stage: Stage, one: Program, other: Program, action: str, *, must_work: bool) -> None:
+    if action in STARTS:
+        stage.start(action)
+    elif action.startswith("! "):
+        stage.do(other, action[2:], happening=Happening(stage.story.sync, "fail"))
+    elif not action.startswith("= "):
+        stage.do(other, action, must_work=must_work)
     elif one.is_alive:
-        stage.do(one, deed[2:], must_work=must_work)
+        stage.do(one, action[2:], must_work=must_work)

@@ -1,4 +1,4 @@
-"""Schedules: each moment has one message, whoever puts it, and whatever is changed meanwhile."""
+"""Schedules: each scheduled time has one message, whoever puts it and whatever changes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 from fsmq.spool import Spool
 from fsmq.spool.errors import NoSuchSchedule
-from tests.stories.story import UNKNOWN, Asking, Story, Verb
+from tests.stories.story import UNKNOWN, Actor, Story, Verb
 
 JOBS, NAME = "jobs", "nightly"
 EVERY_S = 600
-_DUE = 2  # moments that have come when the story begins
+_DUE = 2  # due times when the story begins
 
 
-class Stands(NamedTuple):
-    """The schedule, and the moments whose messages were consumed; they come in their order.
+class State(NamedTuple):
+    """The schedule, and the scheduled times whose messages were consumed, in order.
 
-    is_unsure: some of others may have been consumed, too, and nobody was told.
+    is_unsure: messages of other times may have been consumed without an answer.
     """
 
     is_there: bool = True
@@ -48,69 +48,66 @@ def delete(spool: Spool) -> bool:
     return True
 
 
-def _changed(stands: Stands, answer: Any, after: Stands, is_made: bool) -> Iterator[Stands]:
-    """It changes what is there, or is told that nothing is."""
-    if answer is UNKNOWN or (answer is False and not stands.is_there):
-        yield stands
-    if answer is not False and (stands.is_there or is_made):
+def _changed(state: State, answer: Any, after: State, is_made: bool) -> Iterator[State]:
+    """The schedule is changed, or the answer is that it does not exist."""
+    if answer is UNKNOWN or (answer is False and not state.is_there):
+        yield state
+    if answer is not False and (state.is_there or is_made):
         yield after
 
 
 def consume(spool: Spool) -> tuple[int, ...]:
-    """The moments of the messages that come out and are acknowledged in time.
-
-    A program that begins, delivers and lists: what others have just put comes out, too.
-    """
+    """Consume messages with a new program, which sees the latest ones; their scheduled times."""
     with Spool(spool.tree.root, sync="fsync", workers=1, watch="poll", clock=time.time) as anew:
         anew.deliver()
         found = anew.queue(JOBS).claim(100)
-        told = anew.queue(JOBS).ack_each([m.id for m in found], [m.claim or "" for m in found])
+        results = anew.queue(JOBS).ack_each([m.id for m in found], [m.claim or "" for m in found])
     return tuple(
         round(message.created_at or 0) // EVERY_S
-        for message, what in zip(found, told, strict=True)
-        if what == "removed"
+        for message, result in zip(found, results, strict=True)
+        if result == "removed"
     )
 
 
-def means_consume(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """No moment comes twice."""
+def after_consume(state: State, answer: Any) -> Iterator[State]:
+    """No scheduled time has two messages."""
     if answer is UNKNOWN:
-        yield stands
-        yield stands._replace(is_unsure=True)
-    elif len(set(answer)) == len(answer) and not stands.put & set(answer):
-        yield stands._replace(put=stands.put | set(answer))
+        yield state
+        yield state._replace(is_unsure=True)
+    elif len(set(answer)) == len(answer) and not state.put & set(answer):
+        yield state._replace(put=state.put | set(answer))
 
 
-def look(spool: Spool) -> tuple[bool, bool]:
+def inspect(spool: Spool) -> tuple[bool, bool]:
     with suppress(NoSuchSchedule):
         return True, bool((state := spool.schedule(NAME).state().settings) and state.paused)
     return False, False
 
 
-def means_look(stands: Stands, answer: Any) -> Iterator[Stands]:
-    """Whether a moment is missing is told by the last ones that have come."""
-    moments = sorted(stands.put)
+def after_inspect(state: State, answer: Any) -> Iterator[State]:
+    """No time before the last consumed one may be missing."""
+    moments = sorted(state.put)
     has_all = not moments or moments == list(range(moments[0], moments[-1] + 1))
-    if answer is UNKNOWN or (answer == stands[:2] and (has_all or stands.is_unsure)):
-        yield stands
+    if answer is UNKNOWN or (answer == state[:2] and (has_all or state.is_unsure)):
+        yield state
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     spool.create_queue(JOBS)
     define(spool)
 
 
-def last_look(program: Asking) -> None:
+def last_inspection(program: Actor) -> None:
     program.ask("run")
     program.ask("consume")
-    program.ask("look")
+    program.ask("inspect")
 
 
 SCHEDULES = Story(
     name="schedules",
-    first=Stands(),
+    first=State(),
     verbs={
-        "run": Verb(lambda spool: spool.run_schedules(), lambda stands, answer: [stands]),
+        "run": Verb(lambda spool: spool.run_schedules(), lambda state, answer: [state]),
         "define": Verb(
             define,
             lambda s, answer: _changed(s, answer, s._replace(is_there=True, paused=False), True),
@@ -120,10 +117,10 @@ SCHEDULES = Story(
             delete,
             lambda s, answer: _changed(s, answer, s._replace(is_there=False, paused=False), False),
         ),
-        "consume": Verb(consume, means_consume),
-        "look": Verb(look, means_look),
+        "consume": Verb(consume, after_consume),
+        "inspect": Verb(inspect, after_inspect),
     },
-    deeds={
+    actions={
         "run": lambda p: p.ask("run"),
         "define": lambda p: p.ask("define"),
         "pause": lambda p: p.ask("pause"),
@@ -133,12 +130,12 @@ SCHEDULES = Story(
     acts=("run", "define", "pause", "delete"),
     others=("run and consume", "define", "pause", "delete"),
     clocks=("run", "run and consume", "pause", "delete"),
-    off_s=3 * 3600.0,  # of a year there would be too many moments
+    off_s=3 * 3600.0,  # a year would have too many times
     set_right=("run", "run and consume", "pause", "delete"),
     behind=("run and consume",),
     returns=("delete", "a library starts", "define"),
     passes_s=(float(EVERY_S), float(EVERY_S)),
     begins_s=_DUE * float(EVERY_S),
-    lay=lay,
-    look=last_look,
+    set_up=set_up,
+    inspect=last_inspection,
 )

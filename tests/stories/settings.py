@@ -1,4 +1,4 @@
-"""Settings of queues, topics, logs and channels: each change is of what it names, and lasts."""
+"""Settings of queues, topics, logs and channels: each change lasts and changes nothing else."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from fsmq.spool import NoSuchQueue, Spool
 from fsmq.spool.errors import InvalidValue, NoSuchChannel, NoSuchLog, NoSuchTopic
-from tests.stories.story import UNKNOWN, Deed, Story, Verb
+from tests.stories.story import UNKNOWN, Action, Story, Verb
 
 QUEUE, LOG, CHANNEL, TOPIC = "jobs", "users", "mailer", "news"
-# Of each thing what was changed of it; a thing that is not there has no entry.
-Stands = frozenset[tuple[str, str, Any]]
+# The changed settings of each thing; a missing thing has no entry.
+State = frozenset[tuple[str, str, Any]]
 _THERE = "is there"
 _FIFO = "fifo"
 
 
-def _has(stands: Stands, thing: str) -> bool:
-    return (thing, _THERE, True) in stands
+def _has(state: State, thing: str) -> bool:
+    return (thing, _THERE, True) in state
 
 
-def _of(stands: Stands, thing: str) -> dict[str, Any]:
-    return {name: value for of, name, value in stands if of == thing}
+def _of(state: State, thing: str) -> dict[str, Any]:
+    return {name: value for of, name, value in state if of == thing}
 
 
 def configure(spool: Spool, thing: str, name: str, value: Any) -> None:
@@ -34,33 +34,33 @@ def configure(spool: Spool, thing: str, name: str, value: Any) -> None:
         spool.log(LOG).channel(CHANNEL).configure(**{name: value})
 
 
-def means_configure(
-    stands: Stands, answer: Any, thing: str, name: str, value: Any
-) -> Iterator[Stands]:
+def after_configure(
+    state: State, answer: Any, thing: str, name: str, value: Any
+) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    if _has(stands, thing):
-        others = {s for s in stands if s[:2] != (thing, name)}
+        yield state
+    if _has(state, thing):
+        others = {s for s in state if s[:2] != (thing, name)}
         yield frozenset(others | {(thing, name, value)})
 
 
 def create(spool: Spool, fifo: bool) -> bool | None:
-    """Whether it is made now; None if it is there, and of another kind."""
+    """Whether it is created now; None if a queue of another kind exists."""
     try:
         return spool.create_queue(QUEUE, fifo=fifo)
     except InvalidValue:
         return None
 
 
-def means_create(stands: Stands, answer: Any, fifo: bool) -> Iterator[Stands]:
-    is_there = _has(stands, QUEUE)
-    is_fifo = (QUEUE, _FIFO, True) in stands
-    told = None if is_there and is_fifo < fifo else not is_there
+def after_create(state: State, answer: Any, fifo: bool) -> Iterator[State]:
+    is_there = _has(state, QUEUE)
+    is_fifo = (QUEUE, _FIFO, True) in state
+    expected = None if is_there and is_fifo < fifo else not is_there
     if answer is UNKNOWN:
-        yield stands
-    if answer is UNKNOWN or answer is told:
+        yield state
+    if answer is UNKNOWN or answer is expected:
         new = {(QUEUE, _THERE, True), *([(QUEUE, _FIFO, True)] if fifo else [])}
-        yield stands if is_there else stands | new
+        yield state if is_there else state | new
 
 
 def delete(spool: Spool, thing: str) -> bool:
@@ -78,13 +78,13 @@ def delete(spool: Spool, thing: str) -> bool:
     return True
 
 
-def means_delete(stands: Stands, answer: Any, thing: str) -> Iterator[Stands]:
-    is_there = _has(stands, thing)
+def after_delete(state: State, answer: Any, thing: str) -> Iterator[State]:
+    is_there = _has(state, thing)
     if answer is UNKNOWN or (answer is False and not is_there):
-        yield stands
+        yield state
     if answer is not False and is_there:
         gone = {thing, CHANNEL} if thing == LOG else {thing}
-        kept = {s for s in stands if s[0] not in gone}
+        kept = {s for s in state if s[0] not in gone}
         yield frozenset(s for s in kept if s[:2] != (TOPIC, thing))
 
 
@@ -92,15 +92,15 @@ def subscribe(spool: Spool) -> None:
     spool.subscribe(TOPIC, QUEUE)
 
 
-def means_subscribe(stands: Stands, answer: Any) -> Iterator[Stands]:
+def after_subscribe(state: State, answer: Any) -> Iterator[State]:
     if answer is UNKNOWN:
-        yield stands
-    if _has(stands, TOPIC) and _has(stands, QUEUE):
-        yield stands | {(TOPIC, QUEUE, True)}
+        yield state
+    if _has(state, TOPIC) and _has(state, QUEUE):
+        yield state | {(TOPIC, QUEUE, True)}
 
 
-def look(spool: Spool) -> Stands:
-    """All that was changed of anything."""
+def inspect(spool: Spool) -> State:
+    """All changed settings."""
     found: set[tuple[str, str, Any]] = set()
     with suppress(NoSuchQueue):
         settings = spool.settings(QUEUE)
@@ -118,15 +118,15 @@ def look(spool: Spool) -> Stands:
         of = log.channel(CHANNEL).settings()
         found |= {(CHANNEL, name, getattr(of, name)) for name in CHANGES[CHANNEL]}
         found.add((CHANNEL, _THERE, True))
-    at_first = {
-        (thing, name, value) for thing in CHANGES for name, value in AT_FIRST[thing].items()
+    defaults = {
+        (thing, name, value) for thing in CHANGES for name, value in DEFAULTS[thing].items()
     }
-    return frozenset(found - at_first)
+    return frozenset(found - defaults)
 
 
-def means_look(stands: Stands, answer: Any) -> Iterator[Stands]:
-    if answer is UNKNOWN or answer == stands:
-        yield stands
+def after_inspect(state: State, answer: Any) -> Iterator[State]:
+    if answer is UNKNOWN or answer == state:
+        yield state
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -134,7 +134,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     LOG: {"retain_for": 5000.0, "dedupe_window": 77.0, "retain_bytes": 99_999_999},
     CHANNEL: {"paused": True, "max_deliveries": 7, "max_window": 555},
 }
-AT_FIRST: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, dict[str, Any]] = {
     QUEUE: {
         "max_depth": None,
         "paused": None,
@@ -146,7 +146,7 @@ AT_FIRST: dict[str, dict[str, Any]] = {
 }
 
 
-def _configuring(*given: Any) -> Deed:
+def _configuring(*given: Any) -> Action:
     return lambda program: program.ask("configure", *given)
 
 
@@ -157,7 +157,7 @@ _CONFIGURES = {
 }
 
 
-def lay(spool: Spool) -> None:
+def set_up(spool: Spool) -> None:
     spool.create_queue(QUEUE)
     spool.configure(QUEUE, {"max_message_bytes": 555})
     spool.create_topic(TOPIC)
@@ -165,8 +165,8 @@ def lay(spool: Spool) -> None:
     spool.log(LOG).channel(CHANNEL).create("first", max_window=555)
 
 
-def last_look(program: Any) -> None:
-    program.ask("look")
+def last_inspection(program: Any) -> None:
+    program.ask("inspect")
 
 
 SETTINGS = Story(
@@ -180,13 +180,13 @@ SETTINGS = Story(
         }
     ),
     verbs={
-        "configure": Verb(configure, means_configure),
-        "create": Verb(create, means_create),
-        "delete": Verb(delete, means_delete),
-        "subscribe": Verb(subscribe, means_subscribe),
-        "look": Verb(look, means_look),
+        "configure": Verb(configure, after_configure),
+        "create": Verb(create, after_create),
+        "delete": Verb(delete, after_delete),
+        "subscribe": Verb(subscribe, after_subscribe),
+        "inspect": Verb(inspect, after_inspect),
     },
-    deeds={
+    actions={
         **{name: _configuring(*given) for name, given in _CONFIGURES.items()},
         "create": lambda p: p.ask("create", False),
         "create fifo": lambda p: p.ask("create", True),
@@ -213,7 +213,7 @@ SETTINGS = Story(
     ),
     others=(*_CONFIGURES, "create fifo", "subscribe", "delete queue", "delete, create fifo"),
     returns=("delete, create fifo", "a library starts", "delete, create"),
-    lay=lay,
-    look=last_look,
+    set_up=set_up,
+    inspect=last_inspection,
     clocks=("create fifo", "delete queue", "delete log", "delete, create fifo"),
 )

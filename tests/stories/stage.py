@@ -1,9 +1,8 @@
-"""Where a story is played: programs of their own, each with a spool, and what they were told.
+"""Plays a story with programs, and records their requests and answers.
 
-Each program is a process. It does what it is told to do, one deed after the other, and writes down
-what it asks and is answered. At a call of a number something may happen to it: it is killed, it is
-stopped as by SIGSTOP, or the call fails. Time passes when the stage says so, for files, too; and
-the clocks of one program may be wrong.
+Each program is a process with its own `Spool`. It does one action after another. At one of its
+calls it may be killed or stopped, or the call fails. The stage controls the time, also of files,
+and the clocks of a program may be wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fsmq.spool import Spool
-from fsmq.spool.fsck import Severity, check
+from tests.harness.spool_errors import errors_in
 from tests.interleave.judge import Log, Moment, judge
 from tests.interleave.model import Operation
 from tests.stories.inside import Happening, Inside, Times
@@ -33,13 +32,13 @@ PATIENCE_S = 60.0
 
 
 class Program:
-    """A program that is in a process of its own. number: whose clocks it has."""
+    """A program in its own process. number: of its clocks."""
 
     def __init__(self, stage: Stage, name: str, number: int, delivers: bool) -> None:
         self.name = name
         self.number = number
-        self.is_refused = False  # one of the verbs of its last deed
-        self.calls: list[str] = []  # those of the last deed, once it is over
+        self.is_refused = False  # whether a verb of its last action was refused
+        self.calls: list[str] = []  # of its last action, once it is over
         self.error = ""
         self.is_alive = True
         self.is_stopped = False
@@ -55,21 +54,20 @@ class Program:
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(1)  # else a second pytest would go on from here
+                os._exit(1)  # else a second pytest would continue from here
         far.close()
 
     @property
     def pipe(self) -> Connection:
-        """Where it is heard."""
         return self._pipe
 
     @property
     def pid(self) -> int:
         return self._pid
 
-    def begin(self, deed: str, happening: Happening | None = None) -> None:
+    def begin(self, action: str, happening: Happening | None = None) -> None:
         self.is_refused, self.is_busy, self.error = False, True, ""
-        self._pipe.send((deed, happening))
+        self._pipe.send((action, happening))
 
     def go_on(self) -> None:
         self.is_stopped = False
@@ -77,7 +75,7 @@ class Program:
         os.kill(self._pid, signal.SIGCONT)
 
     def wait(self, seconds: float = PATIENCE_S) -> bool:
-        """Hear it until its deed is over, or it is stopped or dead; False if time is."""
+        """Receive until its action is over, or it is stopped or dead; False after a timeout."""
         end = time.monotonic() + seconds
         while self.is_busy and not self.is_stopped:
             if not self._pipe.poll(max(0.0, end - time.monotonic())):
@@ -86,31 +84,31 @@ class Program:
         return True
 
     def hear(self) -> None:
-        """Take the next thing that it says."""
+        """Receive its next line."""
         try:
-            what, *told = self._pipe.recv()
+            what, *data = self._pipe.recv()
         except (EOFError, ConnectionError):
             self._die()
             return
         if what == "over":
             self.is_busy = False
-            self.calls, self.error = told
+            self.calls, self.error = data
             self._leave_unanswered()
         elif what == "stopped":
             _, status = os.waitpid(self._pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
             self.is_stopped = True
         else:
-            self._take(what, *told)
+            self._take(what, *data)
 
     def end(self) -> None:
         if self.is_alive:
             os.kill(self._pid, signal.SIGKILL)
             with suppress(EOFError, OSError):
-                while True:  # what it asked for and nobody has heard may have been done
-                    what, *told = self._pipe.recv()
+                while True:  # unread requests may have been carried out
+                    what, *data = self._pipe.recv()
                     if what not in ("over", "stopped"):
-                        self._take(what, *told)
+                        self._take(what, *data)
             self._die()
         self._pipe.close()
 
@@ -124,10 +122,10 @@ class Program:
             self._stage.note(time.monotonic_ns(), Moment.ANSWERED, op)
         self._pending.clear()
 
-    def _take(self, what: str, at_ns: int, number: int, *told: Any) -> None:
+    def _take(self, what: str, at_ns: int, number: int, *data: Any) -> None:
         verbs = self._stage.story.verbs
         if what == "ask":
-            verb, given = told
+            verb, given = data
             op = Operation(self._stage.next_number(), f"{self.name}: {verb}{given}")
             op.error = "no answer"
             explain(op, verbs[verb], given, UNKNOWN)
@@ -137,11 +135,11 @@ class Program:
         op = self._pending.pop(number)
         if what == "refused":
             self.is_refused = True
-            [op.error] = told
+            [op.error] = data
             if self.must_work:
-                self.error = f"{op} though nothing stands in its way"
+                self.error = f"{op} though nothing prevents it"
         else:
-            verb, given, answer = told
+            verb, given, answer = data
             op.error, op.answer = "", repr(answer)
             op.once, op.lingers = [], False
             explain(op, verbs[verb], given, answer)
@@ -149,22 +147,22 @@ class Program:
 
 
 class Stage:
-    """One play of a story: who is on it, and what was said."""
+    """A play of a story: its programs, and their requests and answers."""
 
     def __init__(self, story: Story, root: Path) -> None:
         self.story = story
         self.root = root
         self.times = Times()
-        self.told: list[str] = []
-        self._said: list[tuple[int, int, Moment, Operation]] = []
+        self.trace: list[str] = []
+        self._notes: list[tuple[int, int, Moment, Operation]] = []
         self._numbers = count(1)
         self.problems: list[str] = []
         self._programs: list[Program] = []
-        _lay(story, root)
+        _set_up(story, root)
         self.pass_time(story.begins_s)
 
-    def deed(self, name: str) -> Callable[[Any], object]:
-        return self.story.look if name == "look" else self.story.deeds[name]
+    def action(self, name: str) -> Callable[[Any], object]:
+        return self.story.inspect if name == "inspect" else self.story.actions[name]
 
     def program(self, name: str, *, delivers: bool = False) -> Program:
         self._programs.append(Program(self, name, len(self._programs), delivers))
@@ -174,54 +172,53 @@ class Stage:
         return next(self._numbers)
 
     def note(self, at_ns: int, moment: Moment, op: Operation) -> None:
-        """Something was asked or answered."""
-        self._said.append((at_ns, len(self._said), moment, op))
+        """Record a request or an answer."""
+        self._notes.append((at_ns, len(self._notes), moment, op))
 
     def do(
         self,
         program: Program,
-        deed: str,
+        action: str,
         *,
         must_work: bool = False,
         happening: Happening | None = None,
     ) -> None:
-        """Let it do something now, and to the end."""
+        """Run an action to its end."""
         program.must_work = must_work
-        program.begin(deed, happening)
+        program.begin(action, happening)
         if not program.wait():
-            self.problems.append(f"{program.name}: {deed} does not come to an end")
+            self.problems.append(f"{program.name}: {action} does not end")
             program.end()
-        self.take(program, deed)
+        self.take(program, action)
 
-    def take(self, program: Program, deed: str) -> None:
-        """What came of its deed, apart from answers."""
+    def take(self, program: Program, action: str) -> None:
+        """Take the error of its action."""
         if program.error:
-            self.problems.append(f"{program.name}: {deed}: {program.error}")
+            self.problems.append(f"{program.name}: {action}: {program.error}")
             program.error = ""
 
     def start(self, kind: str) -> None:
-        """Another program starts, and does what it does at first."""
+        """Start another program, which does what it does at its start."""
         self.do(self.program(kind, delivers=False), kind)
 
     def pass_time(self, seconds: float) -> None:
         self.times.let_pass(seconds)
 
     def end(self) -> str | None:
-        """Look at what is left; what is wrong."""
+        """Inspect the spool at the end; a broken promise."""
         for seconds in self.story.passes_s:
             self.pass_time(seconds)
             self.start("a mover starts")
-        self.do(self.program("last"), "look", must_work=True)
-        log = Log(told=self.told)
-        for _, _, moment, op in sorted(self._said):
+        self.do(self.program("last"), "inspect", must_work=True)
+        log = Log(trace=self.trace)
+        for _, _, moment, op in sorted(self._notes):
             (log.ask if moment is Moment.ASKED else log.answer)(op)
         if self.problems:
             return "; ".join(self.problems)
         return judge(log, World(self.story.first)) or self._check()  # type: ignore[arg-type]
 
     def _check(self) -> str | None:
-        found = check(self.root, offline=True).findings
-        errors = [f"{f.path}: {f.reason}" for f in found if f.severity is Severity.ERROR]
+        errors = [f"{f.path}: {f.reason}" for f in errors_in(self.root)]
         return f"fsck: {errors}" if errors else None
 
     def close(self) -> None:
@@ -230,22 +227,22 @@ class Stage:
         shutil.rmtree(self.root)
 
 
-def _lay(story: Story, root: Path) -> None:
-    """Make what is there at first, in a process of its own: this one has nothing open."""
+def _set_up(story: Story, root: Path) -> None:
+    """Set up the story in a child process, so that this one opens nothing."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
-        assert status == 0, "the story has no beginning"
+        assert status == 0, "the story cannot be set up"
         return
     try:
         with Spool(root, sync="fsync", watch="poll") as spool:
-            story.lay(spool)
+            story.set_up(spool)
             spool.deliver()
         os._exit(0)
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(1)  # else a second pytest would go on from here
+        os._exit(1)  # else a second pytest would continue from here
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""A story: what programs do with one mechanism, and what each answer says of how things stand.
+"""A story: the actions of programs with one mechanism, and a model of it.
 
-A verb is what a program asks of the library. What it means is a function from how things stood, and
-the answer, to how they may stand then: none if the answer cannot be true. Where no answer came, or
-an error, it gives all that may have become of it.
+A verb is a call of the library. Its meaning is a function from a state and the answer to the
+possible states after it: none if the answer is wrong. Without an answer, or after an error, these
+are all states that it may have led to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.interleave.model import Effect, Operation
 
 
 class Unknown:
-    """In place of an answer: there was none, or an error."""
+    """The value of a missing answer, or of an error."""
 
     def __repr__(self) -> str:
         return "unknown"
@@ -28,9 +28,9 @@ YEAR_S = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class World:
-    """How things may stand, and what the operations that are under way have still to do."""
+    """A possible state, and the states of the operations that are under way."""
 
-    stands: Hashable
+    content: Hashable
     states: tuple[tuple[int, Any], ...] = ()
 
     def state(self, number: int) -> Any:
@@ -44,31 +44,31 @@ class World:
         return replace(self, states=tuple(s for s in self.states if s[0] != number))
 
     def __str__(self) -> str:
-        return repr(self.stands)
+        return repr(self.content)
 
 
-class Asking(Protocol):
-    """A program of a story, as its deeds see it."""
+class Actor(Protocol):
+    """A program of a story, as its actions see it."""
 
     spool: Spool
     name: str
 
     def ask(self, verb: str, *given: Any) -> Any:
-        """Ask for a verb of the story; its answer. Raises FsmqError."""
+        """Call a verb of the story; its answer. Raises FsmqError."""
 
     def new(self) -> str:
-        """A body that no other message has."""
+        """A new body."""
 
 
-Deed = Callable[[Asking], object]
+Action = Callable[[Actor], object]
 
 
 @dataclass(frozen=True)
 class Verb:
-    """call: with a spool and what is given. means: with how things stood, the answer, the same.
+    """call: gets a spool and the arguments. means: gets the state, the answer, the arguments.
 
-    lingers: what may have become of it without an answer may still become of it later. apart: each
-    thing that is given takes effect by itself.
+    lingers: without an answer, it may also take effect later. apart: each argument takes effect
+    separately.
     """
 
     call: Callable[..., Any]
@@ -79,28 +79,27 @@ class Verb:
 
 @dataclass(frozen=True)
 class Story:
-    """One mechanism.
+    """A mechanism.
 
-    first: how it stands when ``lay`` has made what is there at first. deeds: what programs do; one
-    that is called "warm" each does before anything else. acts: those that are stopped, fail and die
-    at each call. others: what is done meanwhile. behind: what another does before the same is tried
-    again. returns: what others do so that a thing goes, is unlinked, and is there again: with the
-    number of the file that has gone, where a filesystem uses them again. anew: deletes what the
-    story is about, and makes it again. look: what a program that starts last of all finds; nobody
-    may be refused then. sync: the call that makes things durable. clocks: the deeds whose promises
-    hold for a program whose clock is off by ``off_s``. set_right: those whose promises hold, too,
-    if one that was ahead is set right; claims end when it would be. begins_s: how long after it was
-    laid the story begins. passes_s: how long it goes on at its end, each time with a mover.
+    first: the state after ``set_up``. actions: the actions; each program begins with "warm", if it
+    exists. acts: the actions that are stopped, fail or are killed at each call. others: actions
+    meanwhile. behind: actions before a retry. returns: actions that remove a thing and create it
+    again, with the same inode number where a filesystem reuses them. anew: deletes the thing of the
+    story and creates it again. inspect: the last action, by a new program, which must not be
+    refused. sync: the call that makes changes durable. clocks: the actions whose promises hold for
+    a program whose clock is off by ``off_s``. set_right: those whose promises also hold if a clock
+    that was ahead is set right; claims end at the time that it had. begins_s: the time between
+    ``set_up`` and the story. passes_s: the times that pass at the end, each with a run of a mover.
     """
 
     name: str
     first: Hashable
     verbs: Mapping[str, Verb]
-    deeds: Mapping[str, Deed]
+    actions: Mapping[str, Action]
     acts: tuple[str, ...]
     others: tuple[str, ...]
-    lay: Callable[[Spool], None]
-    look: Deed
+    set_up: Callable[[Spool], None]
+    inspect: Action
     behind: tuple[str, ...] = ()
     returns: tuple[str, ...] = ()
     anew: str | None = None
@@ -113,12 +112,12 @@ class Story:
 
 
 def explain(op: Operation, verb: Verb, given: tuple[Any, ...], answer: Any) -> None:
-    """Say of an operation what its answer means."""
+    """Set the effects of an operation."""
 
     def effect_of(some: tuple[Any, ...]) -> Effect:
         def effect(world: World, now: int) -> Iterable[World]:
-            for stands in verb.means(world.stands, answer, *some):
-                yield replace(world, stands=stands)
+            for state in verb.means(world.content, answer, *some):
+                yield replace(world, content=state)
 
         return effect  # type: ignore[return-value]
 

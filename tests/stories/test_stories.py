@@ -1,6 +1,6 @@
 """No promise is broken if a program starts, fails, is stopped or meets another at any of its calls.
 
-This is a part that fits a minute; ``python -m tests.soak.stories`` is all of it.
+This part takes a minute; ``python -m tests.soak.stories`` runs all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.replay.place import scratch
 from tests.stories.every import STORIES
 from tests.stories.plays import KINDS, Play, explore, run
 
-# Of so many plays one is played, at one of the first so many calls.
+# One in _ONE_OF plays is run, at one of the first _CALLS calls.
 _ONE_OF, _CALLS = 7, 16
 
 
@@ -28,7 +28,7 @@ def disk() -> Iterator[Path]:
         yield folder
 
 
-def test_the_number_of_a_file_that_is_gone_comes_again_on_the_disk(disk: Path) -> None:
+def test_the_disk_reuses_inode_numbers(disk: Path) -> None:
     if not os.path.ismount(disk):
         pytest.skip("no ext4 can be mounted here")
     within = disk / "within"
@@ -56,7 +56,7 @@ def test_no_play_breaks_a_promise(disk: Path, name: str, kind: str) -> None:
         assert finding is None, f"\n{finding}"
 
 
-# What found most when it was written: these are played at every call.
+# Plays that found faults run at every call.
 IN_FULL = [
     ("given ids", Play("upsert", "stop", crosses="a mover starts", crosses_at="unlink")),
     ("given ids", Play("postpone", "fail", then=("postpone",))),
@@ -83,7 +83,7 @@ IN_FULL = [
 
 
 @pytest.mark.parametrize(("name", "play"), IN_FULL, ids=[f"{name}: {p}" for name, p in IN_FULL])
-def test_at_no_call_a_promise_is_broken(name: str, play: Play) -> None:
+def test_no_call_of_a_play_breaks_a_promise(name: str, play: Play) -> None:
     with tempfile.TemporaryDirectory(dir=scratch(), prefix="fsmq-stories-") as folder:
         for finding in explore(STORIES[name], play, Path(folder)):
             assert finding is None, f"\n{finding}"

@@ -1,7 +1,7 @@
-"""Hides from every program what TEST_WITHOUT names, as where that is not installed.
+"""Hides the packages in TEST_WITHOUT, as if they were not installed.
 
-Python imports this module by itself when it starts, if its folder is in PYTHONPATH; so the programs
-that a test starts, and their children, lack the same.
+Python imports this module at its start if its folder is in PYTHONPATH, so it works in the programs
+that a test starts and in their children.
 """
 
 import os
@@ -14,7 +14,7 @@ _MISSING = frozenset(filter(None, os.environ.get("TEST_WITHOUT", "").split(","))
 
 
 class _Finder(PathFinder):
-    """Finds what is on the path, but for these."""
+    """Finds modules on the path, without the hidden packages."""
 
     @classmethod
     def find_spec(
