@@ -82,6 +82,22 @@ def test_a_killed_put_is_whole_or_absent(
         assert set(bodies) - {b"third body"} == set(BODIES.values())
 
 
+@pytest.mark.parametrize("own", [{}, {"id": "three"}], ids=["", "own id"])
+def test_a_killed_put_keeps_its_delay(root: Path, clock: Clock, own: dict[str, Any]) -> None:
+    """Also if the retry finds what the killed one has left."""
+
+    def put(spool: Spool) -> None:
+        jobs(spool).put(b"third body", delay=LATER_S + 60, **own)
+
+    for _, tree in crashes(root, clock, put):
+        retry = Spool(tree, sync="none", clock=clock, delivers=False)
+        with retry, suppress(DuplicateMessage):
+            put(retry)
+        with Spool(tree, sync="none", clock=Clock(clock.now + LATER_S)) as spool:
+            spool.deliver()
+            assert b"third body" not in [message.body for message in jobs(spool).claim(9)]
+
+
 def test_a_killed_put_with_an_own_id_can_be_retried_at_once(root: Path, clock: Clock) -> None:
     for acknowledged, tree in crashes(
         root, clock, lambda spool: jobs(spool).put(b"third body", id="three")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..durability.ids import leads_to, link_path
+from ..durability.unfinished import timed_seal
 from ..errors import Unavailable
 from ..layout.messages import dead_letter
 from ..layout.messages.given_ids import link_name, read_given
@@ -219,7 +220,7 @@ class InUse:
 
     def _take_opened(self, message: Message, opened: Opened, path: str) -> None:
         if message.staged:
-            if not _is_whole(opened.fd, path):
+            if not _is_whole(opened, path):
                 return
             message = self._shown(message, opened.found)
             if any(self._standing(message.queue, one) for one in siblings(message.id)):
@@ -356,11 +357,11 @@ def _places(queue: str, message_id: str) -> tuple[str, ...]:
     return f"{NEW}/{name}", f"{QUEUES}/{queue}/{message_id}", f"{DELAY}/{name}"
 
 
-def _is_whole(fd: int, path: str) -> bool:
-    """Whether an open file has the checksum of its dot-name. Raises OSError, Unreadable."""
+def _is_whole(opened: Opened, path: str) -> bool:
+    """Whether a file has the checksum of its dot-name. Raises OSError, Unreadable."""
     staged = split_staged(path.rpartition("/")[2])
     seal = at = 0
-    while data := read(fd, CHUNK_BYTES, at):
+    while data := read(opened.fd, CHUNK_BYTES, at):
         seal = seal_of(data, seal)
         at += len(data)
-    return staged is not None and seal == staged[1]
+    return staged is not None and staged[1] in (seal, timed_seal(seal, opened.found.st_mtime_ns))

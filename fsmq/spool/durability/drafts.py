@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import Unavailable
 from ..layout.files import write_all
+from ..layout.messages import dead_letter
 from ..layout.names import staged_entry
 from ..layout.stamps import Stamps
 from ..layout.steps import LARGE_BYTES
@@ -17,12 +17,14 @@ from ..layout.tree import Tree
 from ..layout.unclaimed import is_delayed
 from ..layout.uuids import group_bits, sequenced_uuid7
 from .sync import Dirty
+from .unfinished import timed_seal
 
 
 class Draft(NamedTuple):
     """A checked message. ``own``: its id was given. ``delay_ms``: None for one without a delay.
 
-    key: that of its deduplication id in the records; None if it has none.
+    key: that of its deduplication id in the records; None if it has none. dead: the attribute of a
+    dead letter.
     """
 
     message_id: str
@@ -33,6 +35,7 @@ class Draft(NamedTuple):
     seal: int
     group: str | None = None
     key: bytes | None = None
+    dead: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -44,12 +47,27 @@ class Draft(NamedTuple):
         uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
         return self._replace(message_id=uuid + self.message_id[len(uuid) :])
 
-    def staged(self, queue: str, number: int | None = None) -> str:
-        """The dot-name under which it is written, by a put of this number."""
-        return staged_entry(queue, self.message_id, self.seal, number)
+    def begin(self, stamps: Stamps, now_ms: int) -> int:
+        """The mtime with which its delay begins; 0 if it has none."""
+        if self.delay_ms is None:
+            return 0
+        return stamps.encode(self.message_id, now_ms + self.delay_ms, 0)
+
+    def staged(self, queue: str, number: int | None = None, mtime_ns: int = 0) -> str:
+        """The dot-name under which it is written, by a put of this number.
+
+        mtime_ns: the mtime that makes the file complete; 0: it needs none.
+        """
+        seal = timed_seal(self.seal, mtime_ns) if mtime_ns else self.seal
+        return staged_entry(queue, self.message_id, seal, number)
 
     def write(self, fd: int) -> None:
-        """Write the file's bytes. Raises OSError."""
+        """Write the file, complete with its last byte: what comes later, a crash may leave out.
+
+        Raises OSError.
+        """
+        if self.dead is not None:
+            dead_letter.write_raw(fd, self.dead)
         if len(self.body) > LARGE_BYTES and self.header:  # two calls take less than a copy
             write_all(fd, self.header)
             write_all(fd, self.body)
@@ -61,7 +79,8 @@ class Draft(NamedTuple):
 class Staged:
     """A draft and its dot-name, relative to the root.
 
-    inode: that of the file, 0 until it exists. mtime_ns: the file's; 0 if it has to be looked up.
+    inode: that of the file, 0 until it exists. mtime_ns: the file's; before `fill` that of its
+    timer; 0 if it has none, or if it has to be looked up.
     state: where it was shown.
     """
 
@@ -71,24 +90,19 @@ class Staged:
     mtime_ns: int = 0
     state: State | None = None
 
-    def fill(
-        self, fd: int, tree: Tree, stamps: Stamps, dirty: Dirty, clock: Callable[[], float]
-    ) -> None:
+    def fill(self, fd: int, tree: Tree, dirty: Dirty) -> None:
         """Write the new file and its timer; ``dirty`` has the file from now on.
 
         Raises Unavailable if someone has just removed it, OSError.
         """
-        draft = self.draft
         is_kept = dirty.keep(fd, self.path)
         try:
             self.inode = os.fstat(fd).st_ino
-            draft.write(fd)
-            if draft.delay_ms is not None:
-                deadline_ms = int(clock() * 1000) + draft.delay_ms
-                self.mtime_ns = stamps.encode(draft.message_id, deadline_ms, 0)
+            self.draft.write(fd)
+            if self.mtime_ns:
                 # By path: a process that thought this one dead may have delivered the file already.
                 if not tree.stamp(self.path, self.mtime_ns):
-                    raise was_removed(draft)
+                    raise was_removed(self.draft)
             elif not tree.network:  # on a network, fstat would wait until the server has all data
                 self.mtime_ns = os.fstat(fd).st_mtime_ns
         finally:

@@ -1,9 +1,10 @@
 """Unfinished puts: files in ``new/`` with a dot-name, and how they are finished.
 
-The dot-name contains a checksum. A file that matches it is complete: its put may have been answered
-with success, so it is promoted to its name, unless a message of its id exists. Any other file is
-torn: its put never succeeded, so it is removed. Comparing lengths is not enough: after a crash ext4
-and xfs can bring a file back at its full length but filled with zeros.
+The dot-name contains a checksum, with a delay also of the timer. A file that matches it is
+complete: its put may have been answered with success, so it is promoted to its name, unless a
+message of its id exists. Any other file is torn: its put never succeeded, so it is removed.
+Comparing lengths is not enough: after a crash ext4 and xfs can bring a file back at its full length
+but filled with zeros.
 """
 
 from __future__ import annotations
@@ -88,11 +89,22 @@ def message_of(staged: str) -> str:
     return "" if parts is None else parts[0].rpartition(":")[2]
 
 
+def timed_seal(seal: int, mtime_ns: int) -> int:
+    """The seal of a file that also needs a timer: it covers its mtime.
+
+    A timer is set after the last byte. Where a crash came in between the file is not complete, so
+    that nobody gets a message with a delay at once.
+    """
+    return seal_of(b"%d" % mtime_ns, seal)
+
+
 def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
-    """Whether a file matches the checksum of its dot-name; False if it is gone. Raises OSError.
+    """Whether a file, with its timer, matches the checksum of its dot-name; False if it is gone.
 
     durably: sync it first, as its writer may be alive and not have done so yet. The name without
         the dot means that the bytes are durable, so it must not be on disk before them.
+
+    Raises OSError.
     """
     parts = split_staged(staged)
     if parts is None:
@@ -115,7 +127,7 @@ def is_complete(tree: Tree, staged: str, *, durably: bool = False) -> bool:
         found = 0
         while chunk := os.read(fd, _CHUNK_BYTES):
             found = seal_of(chunk, found)
-        return found == parts[1]
+        return parts[1] in (found, timed_seal(found, os.fstat(fd).st_mtime_ns))
     finally:
         os.close(fd)
 

@@ -316,9 +316,7 @@ class _Turn:
             self.queue.records.append(records, int(now * 1000), dirty)
         for send in sends:
             for staged in send.stored:
-                staged.fill(
-                    tree.create(staged.path), tree, spool_view.stamps, dirty, spool_view.clock
-                )
+                staged.fill(tree.create(staged.path), tree, dirty)
 
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
         """Give each message a place, or the known id of its duplicate; returns the new records."""

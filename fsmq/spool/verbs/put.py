@@ -83,6 +83,7 @@ def put(
     still: Callable[[], bool] = lambda: True,
     stands: Callable[[], bool] = lambda: False,
     letter_of: str | None = None,
+    dead: bytes | None = None,
 ) -> Prepared[list[str]]:
     """Write messages, all or none; their ids come from ``commit``, in the order given.
 
@@ -96,6 +97,7 @@ def put(
     stands: called when the put fails: if it returns True, nothing is removed, and recovery shows
         all.
     letter_of: the subscription whose dead letters they are.
+    dead: the attribute of dead letters, if they are some.
 
     Raises:
         InvalidValue, MessageTooLarge, NoSuchQueue, DuplicateMessage, QueueFull, Unavailable
@@ -108,6 +110,8 @@ def put(
                 raise NoSuchQueue(queue)
         given = list(islice(messages, _MAX_PUT + 1))
         checked = drafts(context, queue, given, settings, letter_of)
+        if dead is not None:
+            checked = [draft._replace(dead=dead) for draft in checked]
         if len(checked) > _MAX_PUT:
             raise InvalidValue("messages", f"are more than the {_MAX_PUT} that one batch takes")
         context.depths.admit(queue, settings.max_depth, len(checked))
@@ -216,16 +220,18 @@ class Staging:
 
     def _write(self, draft: Draft, new: str) -> None:
         context, number = self._context, None if draft.own else self._number
-        staged = Staged(draft, f"{new}/{draft.staged(self._queue, number)}")
+        mtime_ns = draft.begin(context.stamps, context.now_ms())
+        name = draft.staged(self._queue, number, mtime_ns)
+        staged = Staged(draft, f"{new}/{name}", mtime_ns=mtime_ns)
         self._written.append(staged)
         try:
             fd = self._tree.create(staged.path)
         except FileExistsError:
             # A crash left it. If it is complete, it may have been acknowledged: it is the message.
-            if finish(self._tree, draft.staged(self._queue)).promoted:
+            if finish(self._tree, name).promoted:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             fd = self._tree.create(staged.path)
-        staged.fill(fd, self._tree, context.stamps, self.dirty, context.clock)
+        staged.fill(fd, self._tree, self.dirty)
 
     def publish(self) -> list[str]:
         """Show the messages, which are durable now."""

@@ -61,14 +61,7 @@ def bury(
     derived = derived_uuid7(message.time_us * 1000, seed)
     new = copy_of(message, derived, log=of.disk.name, channel=store.name)
     try:
-        letter = put(context, queue, [new])
-        try:
-            for fd in letter.dirty.files:  # before its sync
-                dead_letter.write_raw(fd, dead_letter.pack(dead))
-        except OSError:
-            letter.abort()
-            raise
-        spool.complete(letter)
+        spool.complete(put(context, queue, [new], dead=dead_letter.pack(dead)))
     except DuplicateMessage:
         return  # buried before; a power cut came before it was done here
     log.info("message %s of channel %r goes to %s", message.offset, store.name, queue)

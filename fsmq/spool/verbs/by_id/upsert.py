@@ -226,11 +226,13 @@ class Staging:
         """Write one message. replaced: the one that has the id, as far as is known."""
         tree, context = self._tree, self._context
         path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
-        written = _Written(draft, path, link=link, replaced=replaced)
+        mtime_ns = draft.begin(context.stamps, context.now_ms())
+        written = _Written(draft, path, mtime_ns=mtime_ns, link=link, replaced=replaced)
         fd = tree.create(path)
         self._written.append(written)
-        written.fill(fd, tree, context.stamps, self.dirty, context.clock)
-        # After the last byte: a file with a link is complete, unless the power was cut.
+        written.fill(fd, tree, self.dirty)
+        # After the last byte and the timer: so a file with a link is complete, unless the power was
+        # cut.
         try:
             tree.link(path, link_path(tree, self.queue, link, coming=replaced is not None))
         except FileExistsError:
