@@ -68,9 +68,9 @@ def settings(queue: str, text: str) -> Callable[[Path], object]:
     return lambda root: (root / "config" / f"{queue}.json").write_text(text)
 
 
-def far_timer(root: Path) -> None:
-    path = write(root / "delay" / "jobs:a")
-    stamp = Stamps().encode("a", int((time.time() + 400 * 86_400) * 1000), 3)
+def far_timer(root: Path, message_id: str = "a") -> None:
+    path = write(root / "delay" / f"jobs:{message_id}")
+    stamp = Stamps().encode(message_id, int((time.time() + 400 * 86_400) * 1000), 3)
     os.utime(path, ns=(stamp, stamp))
 
 
@@ -613,8 +613,9 @@ def test_the_index_of_a_queue_that_is_being_created_is_not_removed(root: Path) -
 
 def test_a_timer_that_was_set_after_the_check_is_not_changed(root: Path) -> None:
     with Spool(root, sync="none", delivers=False) as spool:
-        far_timer(root)
-        message = root / "delay" / "jobs:a"
+        message_id = new_id()
+        message = root / "delay" / f"jobs:{message_id}"
+        far_timer(root, message_id)
         found = message.stat()
         rules = MessageRules(Inspection(spool.tree, Stamps(), time.time))
         fault = rules.delay(message.name, found)

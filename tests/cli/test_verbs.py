@@ -356,7 +356,9 @@ def test_ctrl_c_while_waiting_ends_at_once(alone: Command) -> None:
     # It waits as soon as it watches for events.
     eventually(lambda: has_watches(process.pid))
     process.send_signal(signal.SIGINT)
-    assert process.wait(50) == 130
+    # A shell says 130 for both: Python ends by the signal if that came while a string was compiled,
+    # as dataclasses and named tuples do when a module is imported.
+    assert process.wait(50) in (130, -signal.SIGINT)
 
 
 def has_watches(pid: int) -> bool:

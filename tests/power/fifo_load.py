@@ -96,9 +96,8 @@ class Load:
         """The notes without refused acknowledgements, whose claims had ended."""
         found: list[Note] = []
         for path in filter(Path.exists, self._paths):
-            whole = path.read_text().rpartition("\n")[
-                0
-            ]  # a killed program may leave an incomplete line
+            # A killed program may leave an incomplete line.
+            whole, _, _ = path.read_text().rpartition("\n")
             for note in map(Note.read, whole.splitlines()):
                 if note.what == "refused":
                     del found[-1]
