@@ -141,6 +141,18 @@ async def test_retry_sets_the_pause(team: Team, jobs: Any) -> None:
     assert 0.3 <= tries[1] - tries[0] < 30
 
 
+async def test_a_dead_letter_has_the_last_exception(team: Team, jobs: Any) -> None:
+    async def work(message: Message, claim: Claim) -> None:
+        raise ValueError(f"no customer {message.deliveries}")
+
+    await jobs.configure(max_deliveries=2, dead_letter_queue=f"{jobs.name}.dead")
+    await jobs.put(b"x")
+    team.start(jobs.name, work, backoff=0.1)
+    await emptied(jobs)
+    [letter] = await jobs.client.queue(f"{jobs.name}.dead").peek()
+    assert letter.dead_letter.reason == "max_deliveries: ValueError: no customer 2"
+
+
 async def test_a_message_that_cannot_be_buried_is_retried(team: Team, jobs: Any) -> None:
     tries = []
 

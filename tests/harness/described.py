@@ -114,7 +114,7 @@ METHODS: Mapping[str, Sequence[Method]] = {
     ],
     "change": [
         Method("Queue.renew", {"visibility": "", **_CLAIM}, "message", _TAKEN),
-        Method("Queue.release", {"release": "delay", **_CLAIM}, "message", _TAKEN),
+        Method("Queue.release", {"release": "delay", "reason": "", **_CLAIM}, "message", _TAKEN),
         Method("Queue.bury", {"reason": "", **_CLAIM}, "message", _TAKEN),
         Method("Queue.set_priority", {"priority": ""}, "message", "ClaimEnded"),
     ],
@@ -187,7 +187,7 @@ METHODS: Mapping[str, Sequence[Method]] = {
     ],
     "change_of_channel": [
         Method("Channel.renew", {"visibility": ""}, "messages claim"),
-        Method("Channel.release", {"release": "delay"}, "messages claim"),
+        Method("Channel.release", {"release": "delay", "reason": ""}, "messages claim"),
         Method("Channel.bury", {"reason": ""}, "messages claim"),
     ],
     "done_one": [Method("Channel.ack", {}, "messages claim")],
@@ -285,7 +285,7 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     ],
     "change": [
         Command("renew", {"visibility": "", **_CLAIM_OPTION}),
-        Command("release", {"release": "--delay", **_CLAIM_OPTION}, others="release"),
+        Command("release", {"release": "--delay", "reason": "", **_CLAIM_OPTION}, others="release"),
         Command("bury", {"reason": "", **_CLAIM_OPTION}),
         Command("priority", {"priority": "priority"}),
     ],
@@ -343,7 +343,7 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
     "done": [Command("ack")],
     "change_of_channel": [
         Command("renew", {"visibility": ""}),
-        Command("release", {"release": "--delay"}, others="release"),
+        Command("release", {"release": "--delay", "reason": ""}, others="release"),
         Command("bury", {"reason": ""}),
     ],
     "done_one": [Command("ack", {})],

@@ -239,11 +239,14 @@ async def test_buried_messages_move_to_the_dead_letter_queue(log: Log) -> None:
     channel = await log.channel(order="none", dead_letter_queue=dead, max_deliveries=1)
     assert await log.claim(channel) == [0, 1]
     assert (await log.ask("PATCH", f"{channel}/messages/0?bury=true&reason=late")).status == 204
-    assert (await log.ask("PATCH", f"{channel}/messages/1?release=0")).status == 204
+    assert (await log.ask("PATCH", f"{channel}/messages/1?release=0&reason=bad")).status == 204
     assert await log.claim(channel) == []
     found = []
-    refused = await log.ask("PATCH", f"{channel}/messages/0?release=0&reason=late")
+    refused = await log.ask("PATCH", f"{channel}/messages/0?visibility=9&reason=late")
     assert (refused.status, b"goes with bury" in refused.body) == (400, True)
+    letters = (await ask(log.client, "GET", f"/{dead}/peek")).json["messages"]
+    reasons = [letter["dead_letter"]["reason"] for letter in letters]
+    assert sorted(reasons) == ["late", "max_deliveries: bad"]
     for _ in range(2):
         got = await ask(log.client, "GET", f"/{dead}/messages?wait={WAIT_S}")
         found.append((got.body, got.headers["X-Message-Attribute-offset"]))

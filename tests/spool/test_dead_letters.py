@@ -53,6 +53,29 @@ def test_a_message_is_buried_after_its_last_delivery(
     assert (message.id, message.body, message.deliveries) == (message_id, b"poison", 1)
 
 
+def test_the_last_release_keeps_its_reason(jobs: Queue, dead: Queue, clock: Clock) -> None:
+    jobs.put(b"poison")
+    jobs.claim()[0].release(reason="no answer")
+    assert only(jobs).dead_letter is None
+    with pytest.raises(ZeroDivisionError), jobs.claim()[0]:
+        _ = 1 / 0
+    reason = "max_deliveries: ZeroDivisionError: division by zero"
+    assert only(dead).dead_letter == DeadLetter("jobs", reason, 2, clock.now)
+
+
+def test_a_long_reason_of_the_last_release_is_shortened(jobs: Queue, dead: Queue) -> None:
+    jobs.configure(max_deliveries=1)
+    jobs.put(b"poison")
+    with pytest.raises(InvalidValue, match="1024 bytes"):
+        jobs.claim()[0].release(reason="x" * (MAX_REASON_BYTES + 1))
+    [message] = jobs.peek(state="in_flight")
+    jobs.release(message, reason="é" * (MAX_REASON_BYTES // 2))
+    letter = present(only(dead).dead_letter)
+    assert present(letter.reason).startswith("max_deliveries: éé")
+    assert present(letter.reason).endswith("é…")
+    assert len(present(letter.reason).encode()) in (MAX_REASON_BYTES - 1, MAX_REASON_BYTES)
+
+
 @pytest.mark.parametrize("reason", ["no such customer: Ωmega", None])
 def test_bury_keeps_its_reason(jobs: Queue, dead: Queue, clock: Clock, reason: str | None) -> None:
     jobs.put(b"poison")

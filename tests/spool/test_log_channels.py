@@ -429,6 +429,36 @@ def test_poison_is_buried_once(log: Log, spool: Spool, clock: Clock) -> None:
     ]
 
 
+@ORDERS
+def test_the_reason_of_the_last_release_is_kept(log: Log, spool: Spool, order: str) -> None:
+    fill(log, 1, keys=1)
+    settings = {"on_poison": "bury", "dead_letter_queue": "dead"}
+    ch = channel(log, order=order, max_deliveries=2, **settings)
+    for reason in ("no answer", "no address"):
+        [message] = ch.claim(1)
+        message.release(reason=reason)
+    assert (ch.state().buried, ch.state().position) == (1, 1)
+    [letter] = spool.queue("dead").peek()
+    assert letter.dead_letter is not None
+    assert letter.dead_letter[1:3] == ("max_deliveries: no address", 2)
+
+
+def test_a_released_message_that_cannot_be_buried_is_buried_later(
+    log: Log, spool: Spool, clock: Clock
+) -> None:
+    spool.queue("dead", create=True).put(b"0")
+    spool.queue("dead").configure(max_depth=1)
+    fill(log, 1, keys=1)
+    ch = channel(log, max_deliveries=1, on_poison="bury", dead_letter_queue="dead")
+    [message] = ch.claim(1)
+    message.release(reason="no address")
+    assert ch.state().buried == 0
+    spool.queue("dead").configure(max_depth=2)
+    clock.advance(60)
+    ch.end_poison()
+    assert ch.state().buried == 1
+
+
 @pytest.mark.parametrize("limit", [{"max_depth": 1}, {"max_message_bytes": 2}])
 @ORDERS
 def test_a_message_that_the_dead_letter_queue_refuses_holds_up_only_its_order(

@@ -97,11 +97,13 @@ def renew(
 @click.command("release")
 @_ids
 @click.option("--delay", type=SPAN, default=0.0, help="How long to hide it first.  [0]")
+@click.option("--reason", metavar="TEXT", help="Why, for those that become dead letters.")
 def release(
     queue: str,
     ids: Sequence[str],
     at: str | None,
     delay: float,
+    reason: str | None,
     as_json: bool,
     claim: str | None,
 ) -> None:
@@ -114,8 +116,8 @@ def release(
     Examples:
       fsmq release jobs order-4711 --delay 5m
     """
-    given = _given(ids, claim)
-    _each(queue, given, at, as_json, lambda opened, i: opened.release(i, delay=delay, claim=claim))
+    given, how = _given(ids, claim), {"delay": delay, "claim": claim, "reason": reason}
+    _each(queue, given, at, as_json, lambda opened, i: opened.release(i, **how))
 
 
 @click.command("bury")

@@ -35,7 +35,6 @@ from fsmq.spool import (
 )
 from fsmq.spool.claimed import name_of
 from fsmq.spool.errors import CLAIM_OVER
-from fsmq.spool.layout.messages.dead_letter import USED_UP
 from fsmq.spool.queue import Queue
 
 # How long one claim waits, so that a stop is noticed in time on an empty queue.
@@ -308,9 +307,7 @@ class Worker:
         used_up = limit is not None and (message.deliveries or 0) >= limit
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         delay = 0.0 if used_up else self._backoff.after(message.deliveries)
-        # Without deliveries left it goes to the dead-letter queue: only a burial has a reason.
-        if not used_up or not self._bury(message, f"{USED_UP}: {how}"):
-            message.release(delay)
+        message.release(delay, how)
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
         report(f"{name_of(message)}: {how}, delivery {message.deliveries or '?'}: {then}")
 

@@ -260,13 +260,22 @@ class AsyncClientChannel(AsyncChannelBase, AsyncConsumed[AsyncChannelMessage, "A
         """
         return await self._run(self._verbs.renew(in_claims(messages, claim), visibility))
 
-    async def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
+    async def release(
+        self,
+        *messages: Given,
+        delay: Delay = 0.0,
+        claim: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """Let messages be handed out again, after ``delay``; durably.
 
-        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. reason: why their consumer failed, for those whose deliveries are used
+        up: kept in the ``dead_letter``, at most 1024 bytes in UTF-8.
+
+        Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
-        await self._run(self._verbs.release(given, seconds_of(delay)))
+        await self._run(self._verbs.release(given, seconds_of(delay), reason))
 
     async def bury(
         self, *messages: Given, reason: str | None = None, claim: str | None = None

@@ -96,13 +96,23 @@ class ClientQueue(QueueVerbs, Consumed[Claimed, "Worker"]):
         return self._run(verb)
 
     def release(
-        self, message: Message | str, delay: Delay = 0.0, *, claim: str | None = None
+        self,
+        message: Message | str,
+        delay: Delay = 0.0,
+        *,
+        claim: str | None = None,
+        reason: str | None = None,
     ) -> None:
         """Make a claimed message ready again, at once or after ``delay``.
 
-        claim: as in :meth:`renew`. Raises NoSuchMessage, ClaimEnded.
+        If its deliveries are used up it goes to the dead-letter queue instead.
+
+        claim: as in :meth:`renew`. reason: why its consumer failed: kept in the ``dead_letter``, at
+        most 1024 bytes in UTF-8.
+
+        Raises NoSuchMessage, ClaimEnded.
         """
-        verb = self._verbs.release(self.name, id_of(message), seconds_of(delay), claim)
+        verb = self._verbs.release(self.name, id_of(message), seconds_of(delay), claim, reason)
         self._run(verb)
 
     def bury(

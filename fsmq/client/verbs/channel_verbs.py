@@ -127,9 +127,11 @@ class ChannelVerbs:
             deadline = yield from self._verbs.renew(*self._one(one), visibility, claim_of(one))
         return deadline
 
-    def release(self, messages: Iterable[Given], delay: float) -> Verb[None]:
+    def release(
+        self, messages: Iterable[Given], delay: float, reason: str | None = None
+    ) -> Verb[None]:
         for one in messages:
-            yield from self._verbs.release(*self._one(one), delay, claim_of(one))
+            yield from self._verbs.release(*self._one(one), delay, claim_of(one), reason)
 
     def bury(self, messages: Iterable[Given], reason: str | None = None) -> Verb[None]:
         for one in messages:

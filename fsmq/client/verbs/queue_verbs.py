@@ -241,9 +241,11 @@ class Verbs(Asking):
         message_id: str,
         delay: float,
         claim: str | None = None,
+        reason: str | None = None,
     ) -> Verb[None]:
         check_seconds("delay", delay, MAX_DELAY_S)
-        request = self._change(queue, message_id, {"release": delay}, claim)
+        parameters = {"release": delay, "reason": check_reason(reason)}
+        request = self._change(queue, message_id, parameters, claim)
         yield from self._once(request)
 
     def bury(

@@ -46,10 +46,12 @@ class RemoteSource:
         renew = self._trying(patience).renew
         return await self._session.run(renew(*_names(message), visibility, message.claim))
 
-    async def release(self, message: Any, delay: float, patience: float) -> object:
-        """Make a message ready again after ``delay`` seconds."""
+    async def release(
+        self, message: Any, delay: float, patience: float, reason: str | None = None
+    ) -> object:
+        """Make a message ready again after ``delay`` seconds. reason: why its handler failed."""
         release = self._trying(patience).release
-        return await self._session.run(release(*_names(message), delay, message.claim))
+        return await self._session.run(release(*_names(message), delay, message.claim, reason))
 
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""

@@ -161,7 +161,7 @@ NEW_PRIORITY = query(
 )
 REASON = query(
     "reason",
-    "with `bury`: why; shown with the dead letter. Control characters become spaces",
+    "with `bury` or `release`: why; shown with the dead letter. Control characters become spaces",
     Kind(
         text(maxLength=MAX_REASON_BYTES),
         lambda name, value: check_reason(value) or "",
@@ -196,7 +196,7 @@ _FACTS = {
 DEAD_LETTER = record(
     {
         "queue": text(description="the queue from which it was buried"),
-        "reason": or_null(text(description="max_deliveries, or the reason given with `bury`")),
+        "reason": or_null(text(description="max_deliveries: why, or the reason given with `bury`")),
         "deliveries": or_null(integer(1, MAX_DELIVERIES)),
         "at": MOMENT,
     },
@@ -329,15 +329,21 @@ def change_of(
     visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
     if sum(value is not None for value in (visibility, delay, bury)) > 1:
         raise InvalidValue("visibility", "release and bury exclude each other: give one")
-    if not bury and given[REASON] is not None:
-        raise InvalidValue("reason", "goes with bury=true")
+    releases = delay is not None or visibility == 0
+    check_reason_is_used(given[REASON], bury or releases)
     if given[NEW_PRIORITY] is not None:
         raise InvalidValue("priority", "is of ready messages: give it alone, and no claim")
     if bury:
         return changes.bury(queue, message_id, given[REASON], claim)
-    if delay is not None or visibility == 0:
-        return changes.release(queue, message_id, delay or 0.0, claim)
+    if releases:
+        return changes.release(queue, message_id, delay or 0.0, claim, given[REASON])
     return changes.renew(queue, message_id, visibility, claim)
+
+
+def check_reason_is_used(reason: str | None, is_used: bool) -> None:
+    """Raises InvalidValue for a reason that nothing would keep."""
+    if reason is not None and not is_used:
+        raise InvalidValue("reason", "goes with bury=true or with release")
 
 
 def changed(renewal: Renewal | None) -> dict[str, str]:

@@ -56,10 +56,16 @@ class Changes:
         return Change(partial(renew, queue, message_id, visibility, claim, though_over=though_over))
 
     def release(
-        self, queue: str, message_id: str, delay: float = 0.0, claim: str | None = None
+        self,
+        queue: str,
+        message_id: str,
+        delay: float = 0.0,
+        claim: str | None = None,
+        reason: str | None = None,
     ) -> Change[None]:
-        """Make a message ready, at once or after ``delay`` seconds."""
-        return Change(partial(prepare.release, self._context, queue, message_id, delay, claim))
+        """Make a message ready, at once or after ``delay`` seconds, or a dead letter."""
+        release = partial(prepare.release, self._context, queue, message_id)
+        return Change(partial(release, delay, claim, reason))
 
     def bury(
         self, queue: str, message_id: str, reason: str | None = None, claim: str | None = None

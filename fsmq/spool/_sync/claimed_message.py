@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..arguments import Delay
 from ..claimed import Bound, Bury, Retry, name_of
 from ..errors import CLAIM_OVER, FsmqError, InvalidValue
-from ..layout.messages.dead_letter import reason_of
+from ..layout.messages.dead_letter import failure_of, reason_of
 
 log = logging.getLogger(__name__)
 _BURIED = "message %s goes to the dead-letter queue: %s"
@@ -48,10 +48,13 @@ class ClaimedVerbs:
         deadline: float = self._bound_to.renew(self, visibility=visibility, claim=self.claim)
         return deadline
 
-    def release(self, delay: Delay = 0.0) -> None:
-        """Make it ready again, at once or after ``delay``."""
+    def release(self, delay: Delay = 0.0, reason: str | None = None) -> None:
+        """Make it ready again, at once or after ``delay``.
+
+        reason: why this try failed; kept in its ``dead_letter`` if it was the last one.
+        """
         self._settle()
-        self._bound_to.release(self, delay=delay, claim=self.claim)
+        self._bound_to.release(self, delay=delay, claim=self.claim, reason=reason)
 
     def bury(self, reason: str | None = None) -> None:
         """Move it to the dead-letter queue; InvalidValue if there is none.
@@ -88,7 +91,7 @@ class ClaimedVerbs:
             return True
         else:
             with suppress(FsmqError):  # it comes back at its deadline; the first error must be seen
-                self.release()
+                self.release(reason=failure_of(error))
         return False
 
 

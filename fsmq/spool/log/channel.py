@@ -264,15 +264,28 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             check_seconds("visibility", seconds, MAX_VISIBILITY_S)
             return store.renew(claims_of(given), seconds, self._generation(given))
 
-    def release(self, *messages: Given, delay: Delay = 0.0, claim: str | None = None) -> None:
+    def release(
+        self,
+        *messages: Given,
+        delay: Delay = 0.0,
+        claim: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """Let messages be handed out again, after ``delay``; durably.
 
-        claim: as for `ack`. Raises NotInFlight, ClaimVoid.
+        claim: as for `ack`. reason: why their consumer failed, for those whose deliveries are used
+        up: kept in the ``dead_letter``, at most 1024 bytes in UTF-8.
+
+        Raises NotInFlight, ClaimVoid.
         """
         given = in_claims(messages, claim)
         seconds = check_seconds("delay", seconds_of(delay), MAX_DELAY_S)
+        claims, generation = claims_of(given), self._generation(given)
+        if (reason := check_reason(reason)) is not None:
+            with self._doing("bury messages of"):
+                claims = self._store.bury_used_up(claims, generation, reason, self._bury)
         with self._doing("release messages of"):
-            self._store.release(claims_of(given), seconds, self._generation(given))
+            self._store.release(claims, seconds, generation)
 
     def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
         """Move messages to the dead-letter queue: they are durable there before they are done here.

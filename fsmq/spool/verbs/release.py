@@ -16,7 +16,7 @@ from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.claim_names import check_named, of_ended_claim
 from ..layout.messages import dead_letter
-from ..layout.messages.dead_letter import USED_UP, DeadLetter, check_reason
+from ..layout.messages.dead_letter import DeadLetter, check_reason, used_up
 from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, fits, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
@@ -37,13 +37,15 @@ def release(
     message_id: str,
     delay: float = 0.0,
     claim: str | None = None,
+    reason: str | None = None,
 ) -> Prepared[None]:
     """Give a claimed message back: at once, or hidden for ``delay`` seconds more.
 
     Without a delay it is hidden for its queue's ``retry_backoff``. A message whose deliveries are
     used up goes to the dead-letter queue at once instead.
 
-    claim: the name of the claim that is meant; in any other the message stays as it is.
+    claim: the name of the claim that is meant; in any other the message stays as it is. reason: why
+    its consumer has failed, for a dead letter.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
@@ -51,6 +53,7 @@ def release(
     check_queue(queue)
     check_id(queue, message_id)
     check_named(claim)
+    reason = check_reason(reason)
     check_seconds("delay", delay, MAX_DELAY_S)
     tree = context.tree
     dirty = Dirty(folders={tree.folder(DELAY), tree.folder(QUEUES, queue)})
@@ -71,7 +74,7 @@ def release(
                 raise not_held(context, queue, message_id, claim)
             dirty.files.append(held.fd)
         else:
-            left = _release_one(context, settings, queue, message_id, claim)
+            left = _release_one(context, settings, queue, message_id, claim, reason)
             left.add_to(dirty, context, queue)
             return Prepared(dirty, partial(left.record, context, queue))
     return Prepared(dirty, partial(context.record, RELEASED, queue, message_id))
@@ -275,6 +278,7 @@ def _release_one(
     queue: str,
     message_id: str,
     claim: str | None = None,
+    reason: str | None = None,
 ) -> _Left:
     """Return a message to its queue, bury it, or let it wait for its backoff."""
     tree = context.tree
@@ -290,7 +294,8 @@ def _release_one(
             and is_used_up(settings, deliveries)
             and fits(dead_letters, message_id)
         ):
-            details = bury(context, latched, queue, message_id, dead_letters, USED_UP, _PATIENCE_S)
+            why = used_up(reason)
+            details = bury(context, latched, queue, message_id, dead_letters, why, _PATIENCE_S)
             if details is not None:
                 return _Left(message_id, dead_letters, BURIED, details)
         elif (

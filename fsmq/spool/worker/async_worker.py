@@ -20,7 +20,7 @@ from fsmq.words import many
 
 from ..claimed import Bury, Claim, Retry, name_of
 from ..errors import ClaimEnded, FsmqError, InvalidValue, Unavailable
-from ..layout.messages.dead_letter import reason_of
+from ..layout.messages.dead_letter import failure_of, reason_of
 from .handlers import Claimed, Failed, Handler, WorkerOptions
 from .patience import backoff
 from .removals import Removals
@@ -241,7 +241,7 @@ class AsyncWorker:
                 delay,
                 exc_info=error,
             )
-            await self._release(message, claim, delay)
+            await self._release(message, claim, delay, failure_of(error))
 
     async def _bury(self, message: Claimed, claim: Claim, error: Bury) -> None:
         log.info("message %s goes to the dead-letter queue: %s", name_of(message), error)
@@ -254,8 +254,10 @@ class AsyncWorker:
             )
             await self._release(message, claim, delay)
 
-    async def _release(self, message: Claimed, claim: Claim, delay: float) -> None:
-        await self._source.release(message, delay, claim.seconds_left)
+    async def _release(
+        self, message: Claimed, claim: Claim, delay: float, reason: str | None = None
+    ) -> None:
+        await self._source.release(message, delay, claim.seconds_left, reason)
 
     async def _release_unhandled(self, message: Claimed) -> None:
         claim = Claim(self._options.visibility, self._stopping)

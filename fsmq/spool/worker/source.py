@@ -43,8 +43,10 @@ class Source(Protocol):
     async def renew(self, message: Any, visibility: float, patience: float) -> object:
         """Hold a message for ``visibility`` seconds from now."""
 
-    async def release(self, message: Any, delay: float, patience: float) -> object:
-        """Make a message ready again after ``delay`` seconds."""
+    async def release(
+        self, message: Any, delay: float, patience: float, reason: str | None = None
+    ) -> object:
+        """Make a message ready again after ``delay`` seconds. reason: why its handler failed."""
 
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue, with the reason."""
@@ -94,9 +96,11 @@ class LocalSource:
         """See :meth:`Source.renew`."""
         return await self._persist(patience, message.renew, visibility)
 
-    async def release(self, message: Any, delay: float, patience: float) -> object:
+    async def release(
+        self, message: Any, delay: float, patience: float, reason: str | None = None
+    ) -> object:
         """See :meth:`Source.release`."""
-        return await self._persist(patience, message.release, delay)
+        return await self._persist(patience, message.release, delay, reason)
 
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """See :meth:`Source.bury`."""

@@ -51,7 +51,7 @@ from ...problems import PreconditionFailed, SlowBody, UnreadableBody
 from ...routing import bodies, needs
 from ...routing.call import Call
 from ...routing.router import Router
-from ..forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT
+from ..forms import ATTRIBUTES, MESSAGES, MOMENT, REASON, WAIT, check_reason_is_used
 from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
 from ..queues import ADMIN_OF_DEAD, changes_in, require_dead_letters
 from .log_batch import ACKED, acked
@@ -338,10 +338,8 @@ class Channels(Handlers):
         visibility, delay, bury = given[RENEWAL], given[RELEASE], given[BURY]
         if sum(value is not None for value in (visibility, delay, bury)) > 1:
             raise InvalidValue("visibility", "release and bury exclude each other: give one")
-        reason = given[REASON]
-        if not bury and reason is not None:
-            raise InvalidValue("reason", "goes with bury=true")
-
+        reason, releases = given[REASON], delay is not None or visibility == 0
+        check_reason_is_used(reason, bury or releases)
         claim = (offset, given[GENERATION] or 0, given[DELIVERIES] or 0)
         if bury:
             await self._service.log_resources.bury(of, *claim, reason)
@@ -349,8 +347,8 @@ class Channels(Handlers):
 
         def verb(channel: Channel) -> float | None:
             message = named(*claim)
-            if delay is not None or visibility == 0:
-                channel.release(message, delay=delay or 0.0)
+            if releases:
+                channel.release(message, delay=delay or 0.0, reason=reason)
             else:
                 return channel.renew(message, visibility=visibility)
             return None

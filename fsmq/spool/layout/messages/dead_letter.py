@@ -32,8 +32,9 @@ class DeadLetter(NamedTuple):
     """How a message became a dead letter the last time.
 
     queue: from which it was buried; ``logs/<log>/<channel>`` for a channel of a log. reason:
-    ``max_deliveries``, or that given to `bury`, if any. deliveries: how often it was claimed by
-    then; None if the filesystem cannot keep the count. at: the time, in Unix seconds.
+    ``max_deliveries``, with that given to the last `release`, or that given to `bury`, if any.
+    deliveries: how often it was claimed by then; None if the filesystem cannot keep the count. at:
+    the time, in Unix seconds.
     """
 
     queue: str
@@ -71,11 +72,24 @@ def check_reason(reason: str | None) -> str | None:
 
 def reason_of(error: BaseException) -> str | None:
     """An exception as a reason: its text, shortened to the limit."""
-    text = one_line(str(error))
+    return _shortened(one_line(str(error))) or None
+
+
+def failure_of(error: BaseException) -> str | None:
+    """An exception that was not meant as a reason, as one: its type and its text."""
+    return _shortened(one_line(f"{type(error).__name__}: {error}".rstrip(": ")))
+
+
+def used_up(reason: str | None) -> str:
+    """The reason of a message whose deliveries are used up. reason: of its last failure."""
+    return USED_UP if reason is None else _shortened(f"{USED_UP}: {reason}")
+
+
+def _shortened(text: str) -> str:
     encoded = text.encode()
-    if len(encoded) > MAX_REASON_BYTES:
-        text = encoded[: MAX_REASON_BYTES - 3].decode(errors="ignore") + "…"
-    return text or None
+    if len(encoded) <= MAX_REASON_BYTES:
+        return text
+    return encoded[: MAX_REASON_BYTES - 3].decode(errors="ignore") + "…"
 
 
 def pack(dead: DeadLetter) -> bytes:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ...durability.sync import Dirty
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
-from ...layout.messages.dead_letter import USED_UP
+from ...layout.messages.dead_letter import USED_UP, used_up
 from ..ranges import Range, Ranges, ranges_of, size_of
 from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together
@@ -295,9 +295,38 @@ class ChannelStore(OpenChannel):
         """
         with self.locked() as progress:
             for (_, deliveries), held in self._claimed(progress, claims, generation).items():
-                for message in self._messages(progress, held):
-                    bury(message, deliveries, reason)
-                    self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
+                self._bury_held(progress, deliveries, held, reason, bury)
+
+    def bury_used_up(
+        self, claims: dict[int, int], generation: int | None, reason: str, bury: Bury
+    ) -> dict[int, int]:
+        """Bury those messages whose deliveries are used up; returns the others.
+
+        Those that cannot be buried are among these: once released, they are buried later.
+        """
+        with self.locked() as progress:
+            most = self._settings.max_deliveries
+            if most is None or self._settings.poison != "bury":
+                return claims
+            for (_, deliveries), held in self._claimed(progress, claims, generation).items():
+                if deliveries >= most:
+                    try:
+                        self._bury_held(progress, deliveries, held, used_up(reason), bury)
+                    except (OSError, FsmqError) as error:
+                        self._note_unburied(error)
+            return {offset: n for offset, n in claims.items() if offset in progress.owner}
+
+    def _bury_held(
+        self,
+        progress: Progress,
+        deliveries: int,
+        held: Iterable[Range],
+        reason: str | None,
+        bury: Bury,
+    ) -> None:
+        for message in self._messages(progress, held):
+            bury(message, deliveries, reason)
+            self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
 
     def _claimed(
         self,
