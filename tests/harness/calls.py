@@ -107,12 +107,13 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
 class Trap:
     """A hook that does something once at the calls of some numbers, or at the first of a name.
 
-    ``calls``: the names of all calls.
+    ``calls``: the names of all calls. ``is_denied``: whether one has failed with ENOENT that was not
+    made, although what it asks for is there.
     """
 
     def __init__(self, at: int | str, deed: See, *more: int) -> None:
         self.calls: list[str] = []
-        self.is_sprung = False
+        self.is_sprung = self.is_denied = False
         self._at: set[int | str] = {at, *more}
         self._deed = deed
         self._is_inside = False
@@ -129,6 +130,9 @@ class Trap:
         self._is_inside = True
         try:
             return self._deed(name, arguments)
+        except OSError as error:
+            self.is_denied |= error.errno == errno.ENOENT
+            raise
         finally:
             self._is_inside = False
 

@@ -107,12 +107,17 @@ class Inside:
         self._asked += 1
         number = self._asked
         self._say("ask", number, verb, given)
+        was_denied = self._trap_set.is_denied
         try:
             answer = self._stage.story.verbs[verb].call(self.spool, *given)
         except FsmqError as error:
             self._say("refused", number, f"{type(error).__name__}: {error}"[:200])
             raise
-        self._say("answer", number, verb, given, answer)
+        if self._trap_set.is_denied and not was_denied:
+            # It was told that a file is gone which is there: its answer may say so, too.
+            self._say("refused", number, f"{answer}, after a false ENOENT")
+        else:
+            self._say("answer", number, verb, given, answer)
         return answer
 
     def _say(self, what: str, *data: Any) -> None:
@@ -123,7 +128,7 @@ class Inside:
         return f"{self.name}{self._written}"
 
     def _do(self, action: str, happening: Happening | None) -> None:
-        trap = self._trap(happening)
+        self._trap_set = trap = self._trap(happening)
         error_text = ""
         try:
             is_stopped = happening is not None and happening.what == "stop"
