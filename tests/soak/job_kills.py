@@ -2,10 +2,10 @@
 
     python -m tests.soak.job_kills --rounds 3
 
-A round has one spool, with mover and reaper: messages are loaded, spread over queues, archived,
-replayed and deduplicated. Each job is killed once, before, during or after its commit, and run
-again. Then no message may be lost or duplicated, and bodies and ids must be unchanged. Otherwise
-the exit code is 1.
+A round has one spool, with mover and reaper: messages are loaded into two queues, archived and
+replayed. Each job is killed once, before, during or after its commit, and run again. Then no
+message may be lost or duplicated, and bodies and ids must be unchanged. Otherwise the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from fsmq.spool.fsck import check
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.processes import PATIENCE_S, Program
 
-SOURCE, SPREAD = "jobs", ("work-a", "work-b")
-_COPIES = 3  # of each key, for dedup
-_KEY = "substring(body, 1, 8)"
+QUEUES = ("work-a", "work-b")
 _LONGEST_S = 1.5  # from the first change by a job to the kill
 
 Messages = dict[tuple[str, str], tuple[bytes, int]]  # queue and id: body and priority
@@ -136,13 +134,11 @@ def play(folder: Path, messages: int, seed: object) -> Outcome:
     with Suite(folder / "mq", mover=True) as suite:
         suite.kill("mq")
         with Spool(suite.root, delivers=False) as spool:
-            for queue in (SOURCE, *SPREAD):
+            for queue in QUEUES:
                 spool.create_queue(queue)
         jobs = Jobs(folder, chance, outcome)
         loaded = _load(jobs, messages, chance, outcome)
-        spread = _rebalance(jobs, loaded, outcome)
-        _archive_and_replay(jobs, spread, folder / "archive", chance, outcome)
-        _dedup(jobs, spread, outcome)
+        _archive_and_replay(jobs, loaded, folder / "archive", chance, outcome)
         left = [name for name in os.listdir(suite.root / "staging") if ":" in name]
         outcome.expect(not left, f"left in staging: {left}")
         findings = check(suite.root).findings
@@ -153,31 +149,28 @@ def play(folder: Path, messages: int, seed: object) -> Outcome:
 
 def _load(jobs: Jobs, messages: int, chance: random.Random, outcome: Outcome) -> Messages:
     lines = jobs.root.parent / "in.jsonl"
-    # Messages with the same key have the same priority, so that their order by age is known.
     rows = [
-        (f"{n // _COPIES:08}".encode() + chance.randbytes(chance.randrange(400)), n // _COPIES % 3)
+        (
+            QUEUES[n % 3 == 2],
+            f"{n:08}".encode() + chance.randbytes(chance.randrange(400)),
+            chance.randrange(3),
+        )
         for n in range(messages)
     ]
     with lines.open("w") as file:
-        for body, priority in rows:
+        for queue, body, priority in rows:
             payload = base64.b64encode(body).decode()
-            file.write(json.dumps({"payload": payload, "priority": priority}) + "\n")
+            row = {"queue": queue, "payload": payload, "priority": priority}
+            file.write(json.dumps(row) + "\n")
     is_late = chance.random() < 0.5
-    words = [str(lines), f"--queue={SOURCE}", "--column", "body=unbase64(payload)"]
+    words = [str(lines), "--column", "queue=queue", "--column", "body=unbase64(payload)"]
     words += ["--column", "priority=cast(priority as int)"]
     jobs.run("load", words, lambda: jobs.stages(committed=is_late))
     found = jobs.ready()
-    outcome.expect(Counter(found.values()) == Counter(rows), _difference("load", rows, found))
-    return found
-
-
-def _rebalance(jobs: Jobs, before: Messages, outcome: Outcome) -> Messages:
-    shares = f"--to={SPREAD[0]}=2,{SPREAD[1]}=1"
-    jobs.run("rebalance", [SOURCE, shares], lambda: any(jobs.length(q) for q in SPREAD))
-    found = jobs.ready()
-    is_kept = _by_id(found) == _by_id(before)
-    outcome.expect(is_kept, f"rebalance: {len(before)} messages before, {len(found)} after")
-    outcome.expect({queue for queue, _ in found} == set(SPREAD), "rebalance: wrong queues")
+    wanted = Counter(rows)
+    stored = Counter((queue, *content) for (queue, _), content in found.items())
+    difference = f"{(wanted - stored).total()} lost, {(stored - wanted).total()} too many"
+    outcome.expect(stored == wanted, f"load: {difference}")
     return found
 
 
@@ -185,8 +178,8 @@ def _archive_and_replay(
     jobs: Jobs, before: Messages, archive: Path, chance: random.Random, outcome: Outcome
 ) -> None:
     total = len(before)
-    words = [*SPREAD, f"--to={archive}", f"--batch={total // 8}"]
-    summary = jobs.run("archive", words, lambda: sum(map(jobs.length, SPREAD)) < total)
+    words = [*QUEUES, f"--to={archive}", f"--batch={total // 8}"]
+    summary = jobs.run("archive", words, lambda: sum(map(jobs.length, QUEUES)) < total)
     if hidden := summary["hidden"]:
         # It was killed between a claim and the note of the batch.
         outcome.expect(hidden <= total // 8, f"archive: hides {hidden}")
@@ -205,28 +198,8 @@ def _archive_and_replay(
     outcome.expect(rows == total, f"archive: {rows} rows for {total} messages")
 
 
-def _dedup(jobs: Jobs, before: Messages, outcome: Outcome) -> None:
-    total = len(before)
-    jobs.run("dedup", ["work-*", "--key", _KEY], lambda: sum(map(jobs.length, SPREAD)) < total)
-    oldest: dict[tuple[str, bytes], tuple[str, str]] = {}
-    for queue, message_id in sorted(before):
-        oldest.setdefault((queue, before[queue, message_id][0][:8]), (queue, message_id))
-    wanted = {place: before[place] for place in oldest.values()}
-    found = jobs.ready()
-    outcome.expect(found == wanted, f"dedup: left {len(found)} messages, not {len(wanted)}")
-
-
-def _by_id(found: Messages) -> Counter[tuple[str, bytes, int]]:
-    return Counter((message_id, *content) for (_, message_id), content in found.items())
-
-
-def _difference(job: str, rows: Sequence[object], found: Messages) -> str:
-    wanted, stored = Counter(rows), Counter(found.values())
-    return f"{job}: {(wanted - stored).total()} lost, {(stored - wanted).total()} too many"
-
-
 @click.command(help=__doc__)
-@click.option("--rounds", default=3, show_default=True, help="Of five kills each.")
+@click.option("--rounds", default=3, show_default=True, help="Of three kills each.")
 @click.option("--messages", default=30_000, show_default=True, help="In each round.")
 @click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(rounds: int, messages: int, seed: int | None) -> None:
