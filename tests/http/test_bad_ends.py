@@ -15,7 +15,7 @@ from tests.http.bad_ends import Asked, Server
 from tests.http.helpers import Wire
 from tests.http.inside import Inside
 from tests.http.routes import document
-from tests.soak.memory import weighed
+from tests.soak.memory import counted
 
 KIB = 1024
 # Less is no body.
@@ -129,7 +129,7 @@ def test_rendered_pages_are_freed(inside: Inside) -> None:
 def test_the_answers_used_here_are_large(tmp_path: Path) -> None:
     """Else they would be sent before the end."""
     small = []
-    with weighed(tmp_path) as one:
+    with counted(tmp_path) as one:
         for asked in bad_ends.WITH_ANSWERS:
             bad_ends.give_back(one.suite.root)
             status, size = bad_ends.answered(one.server, asked)
@@ -150,6 +150,6 @@ def test_memory_of_a_real_mq_does_not_grow(tmp_path: Path, guarded: bool) -> Non
         (bad_ends.read_nothing, bad_ends.WITH_ANSWERS[3]),
         *((bad_ends.hang_up_many_at_once, one) for one in READ_AHEAD),
     ]
-    with weighed(tmp_path, with_keys=guarded, with_tls=guarded) as one:
-        grown = {f"{end.__name__}: {asked}": one.after(20, end, asked) for end, asked in ends}
+    with counted(tmp_path, with_keys=guarded, with_tls=guarded) as one:
+        grown = {f"{end.__name__}: {asked}": one.leaks(20, end, asked) for end, asked in ends}
     assert not {name: found for name, found in grown.items() if found}

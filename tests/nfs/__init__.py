@@ -2,6 +2,7 @@
 
     python -m tests.soak.nfs
 
-`image` makes the machine from Debian's packages, `machine` boots it, `guest` is what runs in it: an
-`export`, and on two hosts a `rival` each, for `memory` and `same_ids`, and then a `suites`.
+`image` builds the machine from Debian's packages, and `machine` boots it to run one program. Each
+program has an `export` that two hosts mount: `guest` runs `memory` and `same_ids` with a `rival` on
+each host, and then `two_hosts`; the others are `ordered_logs` and `log_rates`.
 """

@@ -1,24 +1,28 @@
-"""The kernel's NFS server in the machine, the mounts of its clients, and what goes wrong between.
+"""The kernel's NFS server in the machine, the mounts of its clients, and faults between them.
 
-A *lost answer* is the worst that NFS does: the server has renamed a file, its answer does not
-arrive, it is started again and has forgotten what it did; the client asks once more and is told
-that there is no such file.
+The worst fault of NFS is a *lost answer*: the server renames a file, its answer is lost, and it
+restarts without its cache of answers. The client repeats the request and gets the error that the
+file does not exist.
 """
 
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.harness.hosts import Host
+from tests.harness.hosts import Host, Hosts
+from tests.power.kills import HOSTS
 
+_EXPORTED = Path("/srv/export")
 _PORT = 2049
 _THREADS = Path("/proc/fs/nfsd/threads")
 _LEASES = Path("/proc/sys/fs/leases-enable")
-_GRACE_S = 10  # in which clients reclaim their locks after a start, and nobody gets new ones
+_GRACE_S = 10  # after a start clients can only reclaim their locks, not get new ones
 _CUT = """\
 table ip cut {{
   chain out {{
@@ -30,13 +34,12 @@ table ip cut {{
 
 
 class Export:
-    """One folder of this machine, exported to all hosts around it."""
+    """A folder of this machine, exported to all hosts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def start(self) -> None:
-        """Start the server."""
         _run("modprobe", "nfsd")
         _run("modprobe", "nfs")
         self.folder.mkdir()
@@ -45,7 +48,7 @@ class Export:
         if not _THREADS.exists():
             _run("mount", "-t", "nfsd", "nfsd", _THREADS.parent)
         _run("mkdir", "-p", "/run/sendsigs.omit.d", "/var/lib/nfs/nfsdcld")
-        subprocess.run(["rpcbind", "-w"])  # it may run already
+        subprocess.run(["rpcbind", "-w"])  # fails if it already runs
         subprocess.run(["nfsdcld"])
         _run("rpc.statd", "--no-notify")
         _run("exportfs", "-ra")
@@ -53,17 +56,17 @@ class Export:
         _run("rpc.mountd")
 
     def restart(self) -> None:
-        """Stop the server and start it again: it forgets what it has answered."""
+        """Restart the server, which loses its cache of answers."""
         _THREADS.write_text("0\n")
         _THREADS.write_text("8\n")
 
-    def delegate(self, gives: bool) -> None:
-        """Whether it lets a host that opens a file answer for it, until another asks for it."""
-        _LEASES.write_text(f"{gives:d}\n")
+    def set_delegations(self, enabled: bool) -> None:
+        """With delegations a client answers from its cache until another host opens the file."""
+        _LEASES.write_text(f"{enabled:d}\n")
 
     @contextmanager
     def losing_answers(self, host: Host) -> Iterator[None]:
-        """No answer reaches a host; at the end its connections are gone, too."""
+        """Drop all answers to a host, and its connections at the end."""
         text = _CUT.format(address=host.address, port=_PORT)
         subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
         try:
@@ -73,8 +76,8 @@ class Export:
             _run("nft", "delete", "table", "ip", "cut")
 
     def mount(self, host: Host, at: Path, options: str) -> None:
-        """Mount it on a host, as an operator would. options: of mount, with the version."""
-        # Two clients of one name would be one to the server.
+        """Mount it on a host. options: of mount, with the version."""
+        # To the server, two clients with the same name are one client.
         host.run("mount", "-t", "sysfs", "sysfs", "/sys")
         identifier = "/sys/fs/nfs/net/nfs_client/identifier"
         host.run("sh", "-c", f"! [ -e {identifier} ] || echo {host.name} > {identifier}")
@@ -93,10 +96,34 @@ class Export:
                     raise
 
     def _prepare_locks(self, host: Host) -> None:
-        """Version 3 has its locks from programs that run on each host."""
+        """Start the programs that implement locks for version 3."""
         host.run("mount", "-t", "tmpfs", "tmpfs", "/run")
         host.run("sh", "-c", "mkdir -p /run/rpcbind /run/sendsigs.omit.d && rpcbind -w")
         host.run("rpc.statd", "--no-notify")
+
+
+class Mounted(NamedTuple):
+    """An export and two hosts that have mounted it at ``root``. folder: for other files."""
+
+    export: Export
+    hosts: list[Host]
+    folder: Path
+    root: Path
+
+
+@contextmanager
+def mounted(options: str) -> Iterator[Mounted]:
+    """Start the server and mount its export on two hosts."""
+    export = Export(_EXPORTED)
+    export.start()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        root = folder / "mq"
+        root.mkdir()
+        with Hosts(folder, None, *HOSTS) as hosts:
+            for host in hosts.others:
+                export.mount(host, root, options)
+            yield Mounted(export, hosts.others, folder, root)
 
 
 def _run(*command: object) -> None:

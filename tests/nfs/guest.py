@@ -1,6 +1,6 @@
-"""The program in the machine: `python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard`.
+"""Two hosts on real NFS that act step by step, then under load and faults.
 
-First two hosts act step by step, then under load and faults.
+python -m tests.nfs.guest --rounds 20 --options vers=4.2,hard
 """
 
 from __future__ import annotations
@@ -8,26 +8,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from tests.harness.hosts import Host, Hosts
 from tests.harness.suite import HOME
 from tests.nfs import memory, same_ids
-from tests.nfs.export import Export
+from tests.nfs.export import Mounted, mounted
 from tests.nfs.rivals import Rivals
 from tests.nfs.two_hosts import TwoHosts
 from tests.power.daemons import Daemons
 from tests.power.history import Finding
 from tests.power.kills import HOSTS
 from tests.power.programs import Programs
-
-_EXPORTED = Path("/srv/export")
 
 
 @click.command()
@@ -37,31 +32,25 @@ _EXPORTED = Path("/srv/export")
 @click.option("--lives", type=int, required=True)
 def main(rounds: int, options: str, seed: int, lives: int) -> None:
     began = time.monotonic()
-    export = Export(_EXPORTED)
-    export.start()
     with ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        mounted = folder / "mq"
-        mounted.mkdir()
-        hosts = held.enter_context(Hosts(folder, None, *HOSTS))
-        places = dict(zip(HOSTS, hosts.others, strict=True))
-        for host in hosts.others:
-            export.mount(host, mounted, options)
+        place = held.enter_context(mounted(options))
+        folder = place.folder
+        places = dict(zip(HOSTS, place.hosts, strict=True))
         print(places["one"].run("grep", " nfs", "/proc/mounts").strip())
-        _probe(places["one"].enter, mounted)
+        _probe(places["one"].enter, place.root)
         programs_of = {
             node: held.enter_context(Programs(folder / f"{node}-logs", host))
             for node, host in places.items()
         }
         here = held.enter_context(Programs(folder / "server-logs"))
-        inspector = Daemons(here, _EXPORTED, sync="fsync", node="server")
+        inspector = Daemons(here, place.export.folder, sync="fsync", node="server")
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-        findings = _step_by_step(export, hosts.others, mounted, lives)
+        findings = _step_by_step(place, lives)
         print(f"steps until {time.monotonic() - began:.0f} s", flush=True)
         hosts = TwoHosts(
             places,
             programs_of,
-            export,
+            place.export,
             folder,
             inspector,
             keeps_reasons="vers=3" not in options,
@@ -81,24 +70,22 @@ def main(rounds: int, options: str, seed: int, lives: int) -> None:
     sys.exit(bool(results.findings))
 
 
-def _step_by_step(
-    export: Export, hosts: Sequence[Host], mounted: Path, lives: int
-) -> list[Finding]:
-    """Steps of two hosts in turn; last with delegations, which many servers never give."""
+def _step_by_step(place: Mounted, lives: int) -> list[Finding]:
+    """Steps of two hosts in turn, without and with delegations, which many servers never give."""
     findings = []
-    for gives in (False, True):
-        export.delegate(gives)
-        print(f"step by step, delegations: {gives}", flush=True)
-        folder = f"steps-{gives}"
-        with Rivals(*hosts, mounted / folder) as rivals:
+    for delegations in (False, True):
+        place.export.set_delegations(delegations)
+        print(f"step by step, delegations: {delegations}", flush=True)
+        folder = f"steps-{delegations}"
+        with Rivals(*place.hosts, place.root / folder) as rivals:
             findings += memory.check(*rivals)
             findings += same_ids.check(*rivals, lives)
-        shutil.rmtree(export.folder / folder)
+        shutil.rmtree(place.export.folder / folder)
     return findings
 
 
 def _probe(enter: list[str], root: Path) -> None:
-    """Print what the programs will detect about this filesystem."""
+    """Print what fsmq detects about this filesystem."""
     command = [*enter, sys.executable, "-m", "fsmq.cli", "probe", "--root", str(root)]
     done = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
     print(done.stdout, done.stderr, f"fsmq probe: {done.returncode}", flush=True)

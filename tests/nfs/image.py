@@ -1,4 +1,4 @@
-"""The virtual machine's disk: Debian with its kernel and NFS server, made from packages."""
+"""The virtual machine's disk: Debian with its kernel and NFS server, built from packages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PACKAGES = (
     "python3",
     "e2fsprogs",
 )
-PYTHON = "3.11"  # of that suite
+PYTHON = "3.11"  # its version in that suite
 _SIZE = "3G"
-# What would hold up the start, or begin by itself what the guest begins when it needs it.
+# These delay the boot, or are started by the program itself.
 _MASKED = (
     "serial-getty@ttyS0.service",
     "getty@tty1.service",
@@ -48,11 +48,11 @@ _NEEDED = ("mmdebstrap", "mkfs.ext4", "qemu-system-x86_64")
 
 
 class NoMachine(Exception):
-    """No machine can be made or run here; the text says what to install."""
+    """No machine can be built here; the text says what to install."""
 
 
 class Image:
-    """Kernel, first filesystem and disk of the machine, in a folder that keeps them."""
+    """Kernel, initial filesystem and disk of the machine, kept in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.kernel = folder / "kernel"
@@ -61,10 +61,7 @@ class Image:
         self._folder = folder
 
     def make(self) -> None:
-        """Make it, if it is not there yet: a few minutes, most of them for packages.
-
-        As root. Raises NoMachine.
-        """
+        """Build it if it does not exist, as root: a few minutes. Raises NoMachine."""
         missing = [program for program in _NEEDED if shutil.which(program) is None]
         if missing:
             raise NoMachine(

@@ -1,4 +1,4 @@
-"""Boots the machine with a module of the tests to run in it, and tells what that has printed."""
+"""Boots the machine to run a module of the tests in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.suite import HOME
 from tests.nfs.image import PYTHON, Image
 
 _STATUS = "status of the guest: "
-# A processor that is emulated takes ten times as long for everything.
+# An emulated processor is ten times as slow.
 _PATIENCE_S = 300
 _MEMORY_MB = 3000
 _START = """\
@@ -28,7 +28,7 @@ _QEMU = (
     "-no-reboot",
     "-nic",
     "none",
-    # Where the processor's own virtualization does not work it is emulated.
+    # Emulated, because hardware virtualization does not work everywhere.
     "-accel",
     "tcg",
     "-cpu",
@@ -40,27 +40,14 @@ _KERNEL = "root=/dev/vda rw console=ttyS0 quiet loglevel=1 panic=1 systemd.show_
 
 
 def run(image: Image, folder: Path, module: str, *arguments: object) -> Iterator[str]:
-    """Run a module in the machine, and give the lines that it prints; its disks stay as they are.
+    """Run a module in the machine; the lines that it prints. The disks are not changed.
 
-    folder: an empty one, for the disk with the programs. Raises RuntimeError if it does not end
-    well.
+    folder: an empty one, for the disk with the programs. Raises RuntimeError if the module fails.
     """
-    disk = _disk_with_programs(folder, [module, *map(str, arguments)])
-    command = [
-        *_QEMU,
-        "-m",
-        _MEMORY_MB,
-        "-kernel",
-        image.kernel,
-        "-initrd",
-        image.initrd,
-        "-append",
-        _KERNEL,
-        "-drive",
-        f"file={image.disk},if=virtio,format=raw,cache=unsafe,snapshot=on",
-        "-drive",
-        f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on",
-    ]
+    command = [*_QEMU, "-m", _MEMORY_MB, "-append", _KERNEL]
+    command += ["-kernel", image.kernel, "-initrd", image.initrd]
+    for disk in (image.disk, _disk_with_programs(folder, [module, *map(str, arguments)])):
+        command += ["-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on"]
     machine = subprocess.Popen(
         list(map(str, command)),
         stdin=subprocess.DEVNULL,
@@ -73,8 +60,8 @@ def run(image: Image, folder: Path, module: str, *arguments: object) -> Iterator
     status = ""
     try:
         for line in machine.stdout:
-            before, told, after = line.rstrip().partition(_STATUS)
-            if told:
+            before, is_status, after = line.rstrip().partition(_STATUS)
+            if is_status:
                 status = after
             elif before:
                 yield before
@@ -87,7 +74,7 @@ def run(image: Image, folder: Path, module: str, *arguments: object) -> Iterator
 
 
 def _disk_with_programs(folder: Path, command: Sequence[str]) -> Path:
-    """A disk with this project, what it needs, and what is to be run at the start."""
+    """A disk with this project, its packages, and the command to run."""
     tree = folder / "programs"
     (tree / "home").mkdir(parents=True)
     for part in ("fsmq", "tests"):
@@ -102,22 +89,10 @@ def _disk_with_programs(folder: Path, command: Sequence[str]) -> Path:
 
 
 def _install(folder: Path) -> None:
-    """Put the packages that fsmq needs into a folder, for the machine's Python."""
+    """Install the dependencies of fsmq into a folder, for the machine's Python."""
     project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     needed = {*project["dependencies"], *extras["server"], *extras["client"]}
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            f"--target={folder}",
-            f"--python-version={PYTHON}",
-            "--only-binary=:all:",
-            *sorted(needed),
-        ],
-        check=True,
-    )
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    options = [f"--target={folder}", f"--python-version={PYTHON}", "--only-binary=:all:"]
+    subprocess.run([*pip, *options, *sorted(needed)], check=True)

@@ -1,10 +1,10 @@
-"""Two hosts on real NFS that publish to one log, and claim from its channels.
+"""Two hosts on real NFS that publish to one log and claim from its channels.
 
     python -m tests.nfs.ordered_logs --seconds 60 --options vers=4.2,hard
 
 First a writer is stopped in its turn until another has taken the turn. Then programs are stopped
 and killed, and answers are lost while the server restarts. A reader on each host compares the log
-with what it read before: no offset ever has two messages.
+with the messages that it read before: no offset ever has two messages.
 """
 
 from __future__ import annotations
@@ -14,38 +14,35 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from subprocess import Popen
 
 import click
 
-from tests.harness.hosts import Host, Hosts
+from tests.harness.hosts import Host
 from tests.harness.log_load import Told, prepare
 from tests.harness.suite import HOME, PATIENCE_S, eventually
 from tests.nfs import remembered, stopped_turns
-from tests.nfs.export import Export
+from tests.nfs.export import Export, mounted
 from tests.nfs.rivals import Remote, Rivals
-from tests.power.kills import HOSTS
 
-_EXPORTED = Path("/srv/export")
 # Writers wait for a stopped writer for a shorter time than by default.
 _QUICK = "import fsmq.spool.log.segment.tail as t\nt._PATIENCE_WITH_TURNS_S = 1.0, 2.0\n"
 LOAD = """
 import sys
 from pathlib import Path
 from tests.harness.log_load import work
-what, root, told = sys.argv[1:]
-work(what, Path(root), Path(told), hold_s=20.0)
+kind, root, answers = sys.argv[1:]
+work(kind, Path(root), Path(answers), hold_s=20.0)
 """
 READER = """
 import sys, time
 from fsmq.spool import Spool, Unavailable
-root, told = sys.argv[2:4]
+root, faults = sys.argv[2:4]
 seen = {}
-with Spool(root, delivers=False) as spool, open(told, "w", buffering=1) as file:
+with Spool(root, delivers=False) as spool, open(faults, "w", buffering=1) as file:
     log = spool.log("users")
     while True:
         try:
@@ -58,16 +55,16 @@ with Spool(root, delivers=False) as spool, open(told, "w", buffering=1) as file:
 KINDS = ("publish", "none", "key", "keep", "read")
 
 
-def start(host: Host, what: str, root: Path, told: Path) -> Popen[bytes]:
-    program = _QUICK + (READER if what == "read" else LOAD)
-    command = [*host.enter, sys.executable, "-c", program, what, str(root), str(told)]
+def start(host: Host, kind: str, root: Path, output: Path) -> Popen[bytes]:
+    program = _QUICK + (READER if kind == "read" else LOAD)
+    command = [*host.enter, sys.executable, "-c", program, kind, str(root), str(output)]
     path = f"{HOME}:{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     return Popen(command, cwd=HOME, env=environment, start_new_session=True)
 
 
 def send(process: Popen[bytes], number: signal.Signals) -> None:
-    """Signal the whole process group: the program may run within a namespace."""
+    """Signal the whole process group, because the program may run within a namespace."""
     os.killpg(process.pid, number)
 
 
@@ -75,45 +72,39 @@ def send(process: Popen[bytes], number: signal.Signals) -> None:
 @click.option("--seconds", type=int, required=True)
 @click.option("--options", required=True)
 def main(seconds: int, options: str) -> None:
-    export = Export(_EXPORTED)
-    export.start()
-    with ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        mounted = folder / "mq"
-        mounted.mkdir()
-        hosts = held.enter_context(Hosts(folder, None, *HOSTS))
-        for host in hosts.others:
-            export.mount(host, mounted, options)
+    with mounted(options) as place:
         print("mounted", flush=True)
-        with Rivals(*hosts.others, mounted / "stopped") as rivals:
-            second = Remote(hosts.others[1], mounted / "stopped")
-            held.callback(second.close)
+        stopped, spool = place.root / "stopped", place.export.folder / "spool"
+        with (
+            Rivals(*place.hosts, stopped) as rivals,
+            closing(Remote(place.hosts[1], stopped)) as second,
+        ):
             findings = remembered.check(*rivals, second) + stopped_turns.check(*rivals)
         for finding in findings:
             print(f"{finding.kind}: {finding.text}")
-        prepare(_EXPORTED / "spool", "hosts")
-        work = [(host, kind) for host in hosts.others for kind in KINDS]
-        files = [folder / f"{n}-{kind}" for n, (_, kind) in enumerate(work)]
-        strike(work, files, mounted / "spool", seconds, export)
-        told = Told([file for file in files if not file.name.endswith("read")])
-        told.read()
-        print(f"answered {len(told.answered)}, done {sum(map(len, told.done.values()))}")
+        prepare(spool, "hosts")
+        work = [(host, kind) for host in place.hosts for kind in KINDS]
+        files = [place.folder / f"{n}-{kind}" for n, (_, kind) in enumerate(work)]
+        strike(work, files, place.root / "spool", seconds, place.export)
+        answers = Told([file for file in files if not file.name.endswith("read")])
+        answers.read()
+        print(f"answered {len(answers.answered)}, done {sum(map(len, answers.done.values()))}")
         for file in files:
             if file.name.endswith("read"):
                 assert file.read_text() == "", file.read_text()
-        print(f"refused: {sorted(set(told.refused))}")
-        assert len(told.answered) > 20
-        names = sorted(path.name for path in (_EXPORTED / "spool/logs/users/log").iterdir())
+        print(f"refused: {sorted(set(answers.refused))}")
+        assert len(answers.answered) > 20
+        names = sorted(path.name for path in (spool / "logs/users/log").iterdir())
         print(f"{len(names)} names, turns: {[name for name in names if name.startswith('.turn')]}")
-        told.judge(_EXPORTED / "spool")
+        answers.judge(spool)
         assert not findings
-    print("results: nothing lost, no offset means two things")
+    print("results: no message is lost, no offset has two messages")
 
 
 def strike(
     work: list[tuple[Host, str]], files: list[Path], root: Path, seconds: int, export: Export
 ) -> None:
-    """Stop some programs for a while, kill and restart others, lose answers of the server."""
+    """Stop programs for a while, kill and restart others, and lose answers of the server."""
     rng = random.Random(seconds)
     running = [
         start(host, kind, root, file) for (host, kind), file in zip(work, files, strict=True)

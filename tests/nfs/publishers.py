@@ -1,4 +1,4 @@
-"""Threads of one process that publish to a log as fast as they can."""
+"""Publishes to a log from several threads as fast as possible."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BODY_BYTES = 1024
 
 
 class Published(NamedTuple):
-    """What a host has published.
+    """The messages of a host.
 
     offsets: of each thread's messages, in order. counted: the answers within the measured time.
-        turns, segments: how many turns it took and segments it created.
+    turns, segments: how many turns it took and segments it created.
     """
 
     name: str
@@ -33,10 +33,7 @@ def body_of(name: str, thread: int, number: int) -> bytes:
 
 
 class Publishers:
-    """Publish with some threads from now until ``end``; answers since ``begin`` are counted.
-
-    begin, end: moments of time.monotonic().
-    """
+    """Publishes until ``end`` and counts answers after ``begin``; both are of time.monotonic()."""
 
     def __init__(self, spool: Spool, log: str, name: str, begin: float, end: float) -> None:
         self._log = spool.log(log)
@@ -63,7 +60,7 @@ class Publishers:
                 self._segments += name.isdecimal()
             return fd
 
-        # Only one thread at a time publishes for all, so that the counters need no lock.
+        # Only one thread at a time publishes for all, so these counters need no lock.
         Tree.create = count  # type: ignore[method-assign]
         try:
             for each in working:

@@ -1,7 +1,7 @@
-"""A program on one host that does what it is told, with the library: `tests.nfs.rival DIR`.
+"""A program that runs steps with the library on one host: `python -m tests.nfs.rival DIR`.
 
-It takes a line of JSON, `[what, ...]`, for each step and answers with one. So whoever runs one on
-each of two hosts says which does what when, and when both do the same at once.
+It reads a line of JSON, `[step, argument...]`, for each step and answers with a line of JSON. See
+`tests.nfs.rivals`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.nfs.publishers import Published, Publishers
 
 
 class Rival:
-    """One host's spool. Each method is a step; what it gives is told."""
+    """The spool of one host. Each public method is a step; its result is the answer."""
 
     def __init__(self, root: str) -> None:
         self._spool = Spool(root, sync="fsync", delivers=False)
@@ -30,16 +30,16 @@ class Rival:
         self._root = root
         self._held: Lock | None = None
         self._lock = fcntl.flock
-        self._waits = threading.Event()
+        self._is_stopped, self._resumed = threading.Event(), threading.Event()
         self._answers: list[Any] = []
         self._restore: Callable[[], None] = lambda: None
 
     # -- queues and topics -----------------------------------------------------------------------
 
-    def make(self, queue: str) -> bool:
+    def create(self, queue: str) -> bool:
         return self._spool.create_queue(queue)
 
-    def drop(self, queue: str) -> None:
+    def delete(self, queue: str) -> None:
         self._spool.delete_queue(queue)
 
     def configure(self, queue: str, visibility: float) -> None:
@@ -48,10 +48,10 @@ class Rival:
     def visibility(self, queue: str) -> float:
         return self._spool.settings(queue).visibility_timeout
 
-    def make_topic(self, topic: str) -> bool:
+    def create_topic(self, topic: str) -> bool:
         return self._spool.create_topic(topic)
 
-    def drop_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> None:
         self._spool.delete_topic(topic)
 
     def subscribe(self, topic: str, queue: str) -> bool:
@@ -74,7 +74,7 @@ class Rival:
         return stored
 
     def deliver(self) -> int:
-        """Bring on all that is new: what has an own id is left alone for its first second."""
+        """Deliver all new messages; those with own ids can be delivered after a second."""
         moved = 0
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
@@ -85,7 +85,7 @@ class Rival:
         return moved
 
     def deliver_timers(self, patience: float) -> int:
-        """Bring back what was claimed, once its time has come."""
+        """Wait until the mover delivers a message, such as one whose claim ends."""
         moved = 0
         end = time.monotonic() + patience
         while not moved and time.monotonic() < end:
@@ -94,12 +94,12 @@ class Rival:
         return moved
 
     def claim(self, queue: str, patience: float, visibility: float = 60.0) -> list[tuple[str, str]]:
-        """Claim one; tried for so many seconds, since folders that are polled are listed seldom."""
+        """Claim a message. Retried for some seconds, because the queue is rarely listed."""
         end = time.monotonic() + patience
         while True:
-            got = self._spool.complete(prepare.claim(self._spool.context, queue, 1, visibility))
-            if got or time.monotonic() >= end:
-                return [(message.id, message.body.decode()) for message in got]
+            found = self._spool.complete(prepare.claim(self._spool.context, queue, 1, visibility))
+            if found or time.monotonic() >= end:
+                return [(message.id, message.body.decode()) for message in found]
             time.sleep(0.1)
 
     def renew(self, queue: str, id: str, visibility: float) -> float:
@@ -112,17 +112,17 @@ class Rival:
         return was_there
 
     def look(self, *paths: str) -> list[bool]:
-        """Look at names below the root, as this host sees them; and so remember them."""
+        """Look up names below the root, so that this host caches them."""
         for folder in {os.path.dirname(path) for path in paths}:
             os.listdir(f"{self._root}/{folder}")
         return [os.path.lexists(f"{self._root}/{path}") for path in paths]
 
     # -- logs ------------------------------------------------------------------------------------
 
-    def make_log(self, log: str, segment_bytes: int = 16 << 20) -> bool:
+    def create_log(self, log: str, segment_bytes: int = 16 << 20) -> bool:
         return self._spool.log(log).create(writers="hosts", segment_bytes=segment_bytes)
 
-    def drop_log(self, log: str) -> None:
+    def delete_log(self, log: str) -> None:
         self._spool.log(log).delete()
 
     def publish_fast(
@@ -131,30 +131,26 @@ class Rival:
         return Publishers(self._spool, log, name, begin, end).run(threads)
 
     def append(self, log: str, *bodies: str) -> list[int]:
-        """Publish one after the other; their offsets."""
+        """Publish each body; the offsets."""
         return [self._spool.log(log).publish(body) for body in bodies]
 
     def read_log(self, log: str) -> dict[str, str]:
         return {str(m.offset): m.body.decode() for m in self._spool.log(log).read()}
 
     def stop_at_call(self, name: str, number: int, *step: Any) -> bool:
-        """Begin a step, and stop it before its so-many-th call of a name; whether it came there."""
-        came, call, left = threading.Event(), getattr(os, name), [number]
+        """Begin a step and stop it before its n-th call of a function; whether it gets there."""
+        call, left = getattr(os, name), [number]
 
         def stop_once(*arguments: Any, **options: Any) -> Any:
-            if threading.current_thread() is self._stopped:
+            if threading.current_thread() is self._thread:
                 left[0] -= 1
                 if not left[0]:
-                    came.set()
-                    self._waits.wait(PATIENCE_S)
+                    self._stop()
             return call(*arguments, **options)
 
         setattr(os, name, stop_once)
         self._restore = lambda: setattr(os, name, call)
-        self._waits.clear()
-        self._stopped = threading.Thread(target=lambda: self._answers.append(self.do(*step)))
-        self._stopped.start()
-        return came.wait(PATIENCE_S)
+        return self._begin(*step)
 
     # -- locks -----------------------------------------------------------------------------------
 
@@ -163,63 +159,70 @@ class Rival:
         return self._held is not None
 
     def unlink_and_unlock(self) -> None:
-        """As far as `free` comes whose process is stopped before it closes the file."""
+        """Free the reservation like `Lock.free`, but without closing the file."""
         assert self._held is not None
         self._spool.tree.unlink(self._held._path)
         self._lock(self._held.fd, fcntl.LOCK_UN)
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         if self._held is not None:
             self._held.unlock()
 
-    def exclude(self, id: str, times: int) -> tuple[int, int]:
-        """Take and free one reservation; how often it was held, and how often not by us alone."""
-        held = broken = 0
+    def reserve_repeatedly(self, id: str, times: int) -> tuple[int, int]:
+        """Take and free a reservation; how often it was held, and how often by another, too."""
+        held = shared = 0
         inside = f"{self._root}/inside-{id}"
         while held < times:
-            mine = reserve(self._spool.tree, "q", id)
-            if mine is None:
+            lock = reserve(self._spool.tree, "q", id)
+            if lock is None:
                 continue
             held += 1
             try:
                 os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
                 os.unlink(inside)
             except OSError:
-                broken += 1
-            mine.free()
-        return held, broken
+                shared += 1
+            lock.free()
+        return held, shared
 
-    # -- one at a certain place ------------------------------------------------------------------
+    # -- stopped steps ---------------------------------------------------------------------------
 
     def stop_at_lock(self, *step: Any) -> bool:
-        """Begin a step, and stop it before the first lock that it takes; whether it came there."""
-        came = threading.Event()
+        """Begin a step and stop it before its first lock; whether it gets there."""
 
         def stop_once(fd: int, how: int) -> None:
-            if not came.is_set():
-                came.set()
-                self._waits.wait(PATIENCE_S)
+            if not self._is_stopped.is_set():
+                self._stop()
             self._lock(fd, how)
 
         fcntl.flock = stop_once
-        self._waits.clear()
-        self._stopped = threading.Thread(target=lambda: self._answers.append(self.do(*step)))
-        self._stopped.start()
-        return came.wait(PATIENCE_S)
+        return self._begin(*step)
 
-    def go_on(self) -> Any:
-        """Let it go on; what it gives."""
-        self._waits.set()
-        self._stopped.join()
+    def _begin(self, *step: Any) -> bool:
+        """Begin a step in a thread; whether it is stopped."""
+        self._is_stopped.clear()
+        self._resumed.clear()
+        self._thread = threading.Thread(target=lambda: self._answers.append(self.run(*step)))
+        self._thread.start()
+        return self._is_stopped.wait(PATIENCE_S)
+
+    def _stop(self) -> None:
+        self._is_stopped.set()
+        self._resumed.wait(PATIENCE_S)
+
+    def resume(self) -> Any:
+        """Finish the stopped step; its answer."""
+        self._resumed.set()
+        self._thread.join()
         fcntl.flock = self._lock
         self._restore()
         return self._answers.pop()
 
-    def do(self, what: str, *arguments: Any) -> Any:
-        """A step; the name of the error where it raises one that clients are told."""
-        step: Callable[..., Any] = getattr(self, what)
+    def run(self, step: str, *arguments: Any) -> Any:
+        """Run a step; its result, or the name of the error."""
+        method: Callable[..., Any] = getattr(self, step)
         try:
-            return step(*arguments)
+            return method(*arguments)
         except FsmqError as error:
             return type(error).__name__
 
@@ -227,7 +230,7 @@ class Rival:
 def main() -> None:
     rival = Rival(sys.argv[1])
     for line in sys.stdin:
-        print(json.dumps(rival.do(*json.loads(line))), flush=True)
+        print(json.dumps(rival.run(*json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rivals on the two hosts, as the guest controls them."""
+"""Controls rivals on two hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.hosts import Host
 
 
 class Remote:
-    """A rival on a host: run a step there, or begin one and read its answer later."""
+    """A rival on a host. Call it with a step, or begin one and read its answer later."""
 
     def __init__(self, host: Host, root: Path) -> None:
         command = [*host.enter, sys.executable, "-m", "tests.nfs.rival", str(root)]
@@ -21,18 +21,18 @@ class Remote:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    def __call__(self, what: str, *arguments: Any) -> Any:
-        self.begin(what, *arguments)
+    def __call__(self, step: str, *arguments: Any) -> Any:
+        self.begin(step, *arguments)
         return self.end()
 
-    def begin(self, what: str, *arguments: Any) -> None:
+    def begin(self, step: str, *arguments: Any) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([what, *arguments]) + "\n")
+        self._process.stdin.write(json.dumps([step, *arguments]) + "\n")
 
     def end(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "a rival has died; its traceback is above"
+        assert line, "a rival has ended; its traceback is above"
         return json.loads(line)
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class Remote:
 
 
 class Rivals:
-    """One on each of two hosts, until the end of the ``with``."""
+    """A rival on each of two hosts, until the end of the ``with``."""
 
     def __init__(self, one: Host, two: Host, root: Path) -> None:
         self._both = (Remote(one, root), Remote(two, root))

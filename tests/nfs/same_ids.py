@@ -1,7 +1,7 @@
 """Two hosts that put, claim and delete the same ids at once, and lock the same reservation.
 
-Each id is used again and again: both hosts put it with different bodies, both claim it, and one
-of them deletes it. While the message exists, it is the one whose put was acknowledged.
+Each id is reused: both hosts put it with different bodies, both claim it, and one of them deletes
+it. While the message exists, it is the one whose put was acknowledged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _IDS = 3
 
 
 class SameIds:
-    """The answers to two hosts in a number of rounds; ``counts`` is by pairs of answers."""
+    """The answers of two hosts. counts: by pairs of answers."""
 
     def __init__(self, one: Remote, two: Remote) -> None:
         self.counts: Counter[str] = Counter()
@@ -24,10 +24,10 @@ class SameIds:
 
     def run(self, rounds: int) -> None:
         for host in self._hosts:
-            host("make", "same")
+            host("create", "same")
         for number in range(rounds):
             self._live(f"id-{number % _IDS}", number)
-        self._exclude(rounds)
+        self._reserve(rounds)
 
     def _live(self, id: str, number: int) -> None:
         """The life of one message."""
@@ -42,12 +42,10 @@ class SameIds:
             story = f"{stored} was acknowledged, {bodies} and then {again} was claimed"
             self._add_finding("claimed", f"{id}: {story}")
         if remover("remove", "same", id) is not True:
-            self._add_finding(
-                "removed", f"{id}: a message that is claimed was not there to be removed"
-            )
+            self._add_finding("removed", f"{id}: the claimed message was not found")
 
     def _put(self, id: str, number: int) -> list[str]:
-        """Both put it; the body whose put was acknowledged."""
+        """Put the id on both hosts; the body whose put was acknowledged."""
         bodies = [f"{number} of {name}" for name in ("one", "two")]
         for host, body in zip(self._hosts, bodies, strict=True):
             host.begin("put", "same", id, body)
@@ -55,26 +53,26 @@ class SameIds:
         kinds = sorted("stored" if answer == id else answer for answer in answers)
         self.counts["put: " + ", ".join(kinds)] += 1
         stored = [body for body, answer in zip(bodies, answers, strict=True) if answer == id]
-        # A put is a duplicate only of an acknowledged one; both may be answered 503.
+        # A duplicate implies an acknowledged put; both may be answered 503.
         if len(stored) > 1 or (not stored and "DuplicateMessage" in answers):
             self._add_finding("put", f"{id}: {answers}")
         return stored
 
     def _claim(self, tries: int = 60) -> list[str]:
-        """Both claim until one of them gets something; the bodies that both got."""
+        """Claim on both hosts until one gets a message; the bodies of both."""
         for _ in range(tries):
             answers = at_once(*self._hosts, "claim", "same", 0.3)
-            bodies = [body for got in answers if isinstance(got, list) for _, body in got]
+            bodies = [body for found in answers if isinstance(found, list) for _, body in found]
             if bodies:
                 return bodies
         return []
 
-    def _exclude(self, times: int) -> None:
-        counts = at_once(*self._hosts, "exclude", "same-id", times)
+    def _reserve(self, times: int) -> None:
+        counts = at_once(*self._hosts, "reserve_repeatedly", "same-id", times)
         self.counts["held a reservation"] += sum(held for held, _ in counts)
-        broken = sum(shared for _, shared in counts)
-        if broken:
-            self._add_finding("held twice", f"a reservation was held by both hosts, {broken} times")
+        shared = sum(number for _, number in counts)
+        if shared:
+            self._add_finding("held twice", f"both hosts held a reservation, {shared} times")
 
     def _add_finding(self, kind: str, text: str) -> None:
         self.findings.append(Finding(kind, text))

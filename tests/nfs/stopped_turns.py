@@ -1,4 +1,4 @@
-"""A writer of a log is stopped in its turn for longer than others wait for it.
+"""A writer of a log is stopped in its turn for longer than others wait.
 
 Two hosts publish to one log. `two` is stopped before a call of its publish; `one` waits for the
 lock, takes the turn and publishes in new segments. Then `two` continues.
@@ -11,7 +11,7 @@ import time
 from tests.nfs.rivals import Remote
 from tests.power.history import Finding
 
-# No client of NFS answers for longer from its cache.
+# The longest time for which a client of NFS answers from its cache.
 CACHE_S = 60.0
 _MANY = [f"of one {number} {'x' * 1000}" for number in range(12)]
 # The mark of the turn's start, the append, its sync, the mark of the turn's end.
@@ -30,38 +30,38 @@ def check(one: Remote, two: Remote) -> list[Finding]:
 
 
 def _attack(one: Remote, two: Remote, log: str, call: str, number: int) -> str:
-    one("make_log", log, 4096)
+    one("create_log", log, 4096)
     one("append", log, "a", "b")
     before = one("read_log", log)
     two("append", log, "c")
     known = {**before, "2": "c"}
     if not two("stop_at_call", call, number, "append", log, "of two"):
-        return "it made no such call"
+        return "the call was not made"
     offsets = one("append", log, *_MANY)
     known.update(zip(map(str, offsets), _MANY, strict=True))
-    seen = one("read_log", log)
-    if known.items() - seen.items():
-        return f"before it went on one saw {seen}"
-    found = two("go_on")
-    if isinstance(found, list):
-        known[str(found[0])] = "of two"
-    elif found != "Unavailable":
-        return f"two was answered {found}"
+    found = one("read_log", log)
+    if known.items() - found.items():
+        return f"before two continues, one reads {found}, but {known} were acknowledged"
+    answer = two("resume")
+    if isinstance(answer, list):
+        known[str(answer[0])] = "of two"
+    elif answer != "Unavailable":
+        return f"two was answered {answer}"
     offsets = one("append", log, "last")
     known[str(offsets[0])] = "last"
     for name, host in (("one", one), ("two", two)):
-        got = _got(host, log, known)
-        rest = {offset: body for offset, body in got.items() if offset not in known}
-        if known.items() - got.items() or (rest and list(rest.values()) != ["of two"]):
-            return f"{name} sees {got}, and was answered {known}"
+        found = _read(host, log, known)
+        rest = {offset: body for offset, body in found.items() if offset not in known}
+        if known.items() - found.items() or (rest and list(rest.values()) != ["of two"]):
+            return f"{name} reads {found}, but {known} were acknowledged"
     return ""
 
 
-def _got(host: Remote, log: str, known: dict[str, str]) -> dict[str, str]:
-    """What a host reads, at the latest when its cache of attributes has expired."""
+def _read(host: Remote, log: str, known: dict[str, str]) -> dict[str, str]:
+    """The messages that a host reads, at the latest when its cache of attributes has expired."""
     end = time.monotonic() + CACHE_S
     while True:
-        got: dict[str, str] = host("read_log", log)
-        if known.items() <= got.items() or time.monotonic() > end:
-            return got
+        found: dict[str, str] = host("read_log", log)
+        if known.items() <= found.items() or time.monotonic() > end:
+            return found
         time.sleep(0.5)  # no event crosses the network

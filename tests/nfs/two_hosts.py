@@ -1,4 +1,4 @@
-"""Two hosts on one export, while programs die, cables are pulled and the server restarts.
+"""Two hosts on one export: programs are killed, hosts disconnected, and the server restarts.
 
 The suites of `tests.power.kills` on a real network filesystem, with its faults.
 """
@@ -19,9 +19,9 @@ from tests.power.programs import Programs
 from tests.power.results import Results
 from tests.power.verbs import OverHttp
 
-# How often each happens, in proportion.
+# The weights of the faults.
 _STRIKES = {"kill": 12, "cut": 2, "restart": 1, "lost answers": 3}
-_PAUSES = (0.5, 2.0)  # an emulated machine does about fifty operations a second
+_PAUSES = (0.5, 2.0)  # the emulated machine does about 50 operations per second
 _CUT_S = (1.0, 8.0)
 _LOSS_S = (0.3, 2.0)
 
@@ -29,8 +29,8 @@ _LOSS_S = (0.3, 2.0)
 class TwoHosts(TwoSuites):
     """Rounds on an export that each host has mounted at ``folder``.
 
-    inspector: programs on the server's own disk, which inspect the spool at the end.
-    keeps_reasons: whether files have extended attributes with that version of NFS.
+    inspector: programs on the server that inspect the spool at the end. keeps_reasons: whether
+    files have extended attributes in this version of NFS.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TwoHosts(TwoSuites):
         self._keeps_reasons = keeps_reasons
 
     def _http(self, node: str) -> OverHttp:
-        """A connection, made while this thread is in that host's network."""
+        """A connection from the network of a host."""
         http = super()._http(node)
         with self._places[node].inside():
             http.connect()
@@ -83,7 +83,7 @@ class TwoHosts(TwoSuites):
         self._restarts.append((began, time.monotonic()))
 
     def _look(self, rounds: int) -> Results:
-        print(f"[{time.monotonic() - self._began:4.0f} s] looking at everything", flush=True)
+        print(f"[{time.monotonic() - self._began:4.0f} s] inspection", flush=True)
         for node, host in self._hosts.items():
             for pid in host.pids.values():
                 self._programs_of[node].kill(pid)

@@ -1,12 +1,12 @@
-"""A real cluster: a master, two workers and a driver, each on a host of its own.
+"""A real Spark cluster: a master with the driver, and two workers, each on its own host.
 
     python -m tests.soak.cluster --strikes 6
 
-The hosts are network namespaces with names of their own, which mount one folder of a server over
-sshfs; mq, mover and reaper run on a fifth. One file is loaded, archived, and replayed by
-spark-submit. Then a driver writes rows into a queue with one stream and takes them into files with
-another, while executors die, workers are cut off the network and the driver is killed. Every row
-has to be in the files, once. Exit code 1 otherwise. As root; about ten minutes on two cores.
+The hosts are network namespaces that mount one folder of a server over sshfs; mq, mover and reaper
+run on another. One file is loaded, archived and replayed by spark-submit. Then a driver writes rows
+into a queue with one stream and takes them into files with another, while executors die, workers
+are cut off the network and the driver is killed. The files must have every row once. Otherwise the
+exit code is 1. As root; about ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.pipeline.chain import QUEUE, producing
 from tests.pipeline.processes import CONF, PATIENCE_S, Program, descendants, end_all
 from tests.power.daemons import Daemons
 from tests.power.programs import Programs
-from tests.soak.worker_kills import batches, is_at_work
+from tests.soak.worker_kills import batches, is_at_work, wanted_rows
 
 _APPLICATION = HOME / "fsmq" / "cli" / "pipeline" / "__main__.py"
 NAMES = ("queue", "head", "one", "two")
@@ -46,7 +46,7 @@ _PORT = 7077
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
-# A worker that was cut off is given up soon: the defaults are minutes.
+# Spark gives up disconnected workers sooner than by default, which is minutes.
 _DEFAULTS = """
 spark.network.timeout 20s
 spark.network.timeoutInterval 10s
@@ -64,7 +64,7 @@ _DRAIN_S = 900.0
 class Cluster:
     """Spark's master on one host and a worker on each of some others, until the ``with`` ends.
 
-    folder: of what each host keeps for itself.
+    folder: the files that are not shared.
     """
 
     def __init__(self, folder: Path, head: Host, workers: list[Host]) -> None:
@@ -101,14 +101,14 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End all of its processes."""
+        """Kill all its processes."""
         for process in (*self.workers.values(), self._master):
             end_all(process)
         self._log.close()
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Of all of Spark's programs: the settings, and where this project is."""
+    """The environment of Spark's programs, with their settings and the path of this project."""
     from fsmq.pipeline.java import find_java
 
     conf = folder / "conf"
@@ -129,7 +129,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 class Place(NamedTuple):
-    """What the acts work with. shared: the folder that all hosts have mounted."""
+    """The hosts and the cluster. shared: the folder that all hosts have mounted."""
 
     hosts: dict[str, Host]
     cluster: Cluster
@@ -143,10 +143,10 @@ class Place(NamedTuple):
 
 @contextmanager
 def staged(folder: Path, options: str) -> Iterator[Place]:
-    """Hosts, their mounts, the programs of fsmq and a cluster."""
+    """Start hosts, mount the folder on them, start the programs of fsmq and a cluster."""
     exported, shared = folder / "exported", folder / "shared"
-    for made in (exported, shared):
-        made.mkdir()
+    exported.mkdir()
+    shared.mkdir()
     with ExitStack() as held:
         hosts = held.enter_context(Hosts(folder, "files", *NAMES))
         files = held.enter_context(Sshfs(hosts.server, folder))
@@ -162,17 +162,17 @@ def staged(folder: Path, options: str) -> Iterator[Place]:
 
 
 class Findings:
-    """What was wrong; each act says what it has seen."""
+    """Prints results. wrong: how many differ from the expected ones."""
 
     def __init__(self) -> None:
         self.wrong = 0
         self._began = time.monotonic()
 
-    def expect(self, what: str, found: object, wanted: object) -> None:
+    def expect(self, name: str, found: object, wanted: object) -> None:
         is_right = found == wanted
         self.wrong += not is_right
-        told = f"{found}" if is_right else f"{found}, NOT {wanted}"
-        print(f"[{time.monotonic() - self._began:4.0f} s] {what}: {told}", flush=True)
+        result = f"{found}" if is_right else f"{found}, NOT {wanted}"
+        print(f"[{time.monotonic() - self._began:4.0f} s] {name}: {result}", flush=True)
 
 
 def submit(place: Place, job: str, *words: object) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def submit(place: Place, job: str, *words: object) -> dict[str, Any]:
 
 
 def jobs(place: Place, findings: Findings) -> None:
-    """Each job once, or twice where the second run has to add nothing."""
+    """Run each job; load runs twice, and the second run adds nothing."""
     source, archive = place.shared / "lines.jsonl", place.shared / "archive"
     _write(place, source, "".join(f'{{"body": "line {n}"}}\n' for n in range(_LINES)))
     load = ("load", source, "--queue=lines", "--create-queues")
@@ -205,13 +205,13 @@ def jobs(place: Place, findings: Findings) -> None:
 
 
 def _write(place: Place, path: Path, text: str) -> None:
-    """Write a file as a host sees it."""
+    """Write a file on a host."""
     command = [*place.hosts["head"].enter, "sh", "-c", 'cat > "$1"', "sh", str(path)]
     subprocess.run(command, input=text, text=True, check=True)
 
 
 def strikes(place: Place, findings: Findings, number: int, chance: random.Random) -> None:
-    """Streams both ways while the cluster suffers, then a drain and a count."""
+    """Run both streams while parts of the cluster fail, then drain and count."""
     exported = place.folder / "exported"
     (exported / "in").mkdir()
     with Spool(exported / "mq", create=False, delivers=False) as spool:
@@ -240,11 +240,11 @@ def strikes(place: Place, findings: Findings, number: int, chance: random.Random
                     done[kind] += 1
                     print(f"strike: {kind}", flush=True)
                     _strike(place, kind, driver, chance)
-                # It has to get over the last one, too.
+                # It has to continue after the last strike, too.
                 eventually(partial(is_at_work, driver, exported, batches(exported)), PATIENCE_S)
     with run("--drain") as last:
         found = Counter(json.loads(last.output(_DRAIN_S).splitlines()[-1]))
-    wanted = Counter(f"row {n}" for n in range(rows[0]))
+    wanted = wanted_rows(rows[0])
     print(f"strikes: {dict(done)}, {starts} drivers; {rows[0]} rows", flush=True)
     findings.expect("rows lost", (wanted - found).total(), 0)
     findings.expect("rows twice", (found - wanted).total(), 0)
@@ -268,21 +268,21 @@ def _strike(place: Place, kind: str, driver: Program, chance: random.Random) -> 
 
 
 def _fsmq(place: Place, *words: str) -> str:
-    """What the command says on the host where mq runs."""
+    """Run the command `fsmq` on the host of mq; its output."""
     command = (sys.executable, "-m", "fsmq.cli", *words, "--root", place.root)
     return place.hosts["queue"].run(*command)
 
 
 @click.command(help=__doc__)
-@click.option("--strikes", "number", default=6, show_default=True, help="While streams run.")
+@click.option("--strikes", "number", default=6, show_default=True, help="Failures of the cluster.")
 @click.option("--no-jobs", is_flag=True, help="Only the streams.")
-@click.option("--options", default=FRESH, show_default=True, help="Of sshfs, besides others.")
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--options", default=FRESH, show_default=True, help="More options of sshfs.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(number: int, no_jobs: bool, options: str, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
     findings = Findings()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # cleans up, too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # so that it cleans up
     with tempfile.TemporaryDirectory(prefix="fsmq-cluster-") as folder:
         try:
             with staged(Path(folder), options) as place:

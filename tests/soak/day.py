@@ -1,13 +1,13 @@
-"""A day of work through the real programs: what the tables and the report say of it must be true.
+"""A day of work with the real programs, to check the figures of the journal's tables.
 
     python -m tests.soak.day --seed 7 --to /tmp/day
 
-Seeded producers post to queues of different kinds: steady ones, bursts, poison messages that end in
-dead letters, slow consumers, delays, messages that expire while their consumers are away, a queue
-that is purged. They and the consumers count what they did. The day is played in a few minutes; then
-the journal's times are stretched to 24 hours, made into tables and a report, and each figure of the
-tables is compared with what was counted. With --kills the job follows the journal meanwhile, and is
-killed again and again.
+Seeded producers and consumers use queues of different kinds: steady load, bursts, poison messages
+that become dead letters, slow consumers, delays, messages that expire while their consumers are
+away, a queue that is purged. They count their operations. The day takes a few minutes; then the
+times of the journal are stretched to 24 hours, tables and a report are made from it, and each
+figure of the tables is compared with the counts. With --kills the job follows the journal during
+the day, and is killed again and again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fsmq import Client, Message, NewMessage
 from tests.harness.suite import HOME, Suite, eventually
 
 DAY_S = 86_400
-# When the stretched day begins: midnight, UTC, of 20 November 2026.
+# The beginning of the stretched day: 20 November 2026, 00:00 UTC.
 MIDNIGHT_MS = 1_795_132_800_000
 MAX_DELIVERIES = 3
-# So long that no claim ends by itself, however slow the machine is.
+# So long that no claim ends by itself on a slow machine.
 _VISIBILITY_S = 300.0
-# A consumer that hangs: its claim ends so soon.
+# When the claim of a consumer that hangs ends.
 _HANGS_S = 0.4
 _PATIENCE_S = 300.0
 
@@ -46,11 +46,11 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Kind:
-    """A queue and its day. Times are shares of the day, work is in seconds as played.
+    """A kind of queue. Times are shares of the day, except work, which is in seconds.
 
-    share: of all messages. shape: how much is sent at a time of the day. fails, hangs, poison:
-    shares of messages that are given back once, whose consumer hangs once, that never succeed.
-    away: when there are no consumers. ends: when its producers stop.
+    share: of all messages. shape: the rate of messages at a time of the day. fails, hangs, poison:
+    shares of messages that are released once, whose consumer hangs once, that never succeed.
+    away: when there are no consumers. ends: when the producers stop.
     """
 
     share: float
@@ -68,7 +68,7 @@ class Kind:
 
 
 def _office(t: float) -> float:
-    """Quiet at night, two humps by day."""
+    """Low at night, two peaks by day."""
     morning = math.exp(-(((t - 0.43) / 0.09) ** 2))
     return 0.05 + morning + 0.8 * math.exp(-(((t - 0.64) / 0.08) ** 2))
 
@@ -99,7 +99,7 @@ _PURGED = "import"
 
 
 class Tally:
-    """What producers and consumers did, by queue; and how long messages waited. Safe in threads."""
+    """The operations of producers and consumers by queue, and waiting times. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class Tally:
             self.counts[queue][step] += number
 
     def accepted(self, queue: str, ids: list[str], delayed: bool, asked: float) -> None:
-        """asked: when the request was begun; its answer came just now."""
+        """Count messages whose request was sent at ``asked`` and is answered now."""
         now = time.time()
         with self._lock:
             self.counts[queue]["accepted"] += len(ids)
@@ -120,7 +120,7 @@ class Tally:
                 self._accepted.update((message_id, (asked, now)) for message_id in ids)
 
     def claimed(self, queue: str, messages: list[Message], asked: float) -> None:
-        """As `accepted`."""
+        """Like `accepted`."""
         now = time.time()
         with self._lock:
             self.counts[queue]["claimed"] += len(messages)
@@ -128,9 +128,9 @@ class Tally:
             self._claimed[queue].update((message_id, (asked, now)) for message_id in first)
 
     def waits(self, queue: str) -> Span | None:
-        """How long a message waited on average: at least, at most; None if none was measured.
+        """The least and most that a message waited on average; None if none was measured.
 
-        It was accepted and claimed while two requests were under way: nobody knows more.
+        It was accepted and claimed at some time during two requests.
         """
         spans = [
             (self._accepted[message_id], claim)
@@ -145,7 +145,7 @@ class Tally:
 
 
 class Day:
-    """Plays a day of ``seconds`` with ``messages`` messages against a server."""
+    """A day of ``seconds`` with ``messages`` messages."""
 
     def __init__(self, url: str, seed: int, seconds: float, messages: int) -> None:
         self._url = url
@@ -158,7 +158,7 @@ class Day:
         self.tally = Tally()
 
     def play(self) -> None:
-        """Play it; returns when every queue is empty but that of the dead letters."""
+        """Play the day until every queue is empty, except that of the dead letters."""
         with Client(self._url, retry_for=60) as client:
             for name in KINDS:
                 client.create_queue(name)
@@ -204,23 +204,23 @@ class Day:
         self._over.wait(max(0.0, (t - self._elapsed()) * self._seconds))
 
     def _plan(self, name: str) -> list[tuple[float, NewMessage]]:
-        """When which messages are sent; the same for the same seed."""
+        """The messages and their times; the same for the same seed."""
         kind, chance = KINDS[name], random.Random(f"{self._seed} {name}")
         grid = [n / 1000 for n in range(int(kind.ends * 1000))]
         number = round(kind.share * self._messages)
         times = chance.choices(grid, [kind.shape(t) for t in grid], k=number)
         plan = []
         for n, t in enumerate(sorted(at + chance.random() / 1000 for at in times)):
-            lot = chance.random()
+            dice = chance.random()
             fate = "plain"
             for name_, share in (
                 ("fails", kind.fails),
                 ("hangs", kind.hangs),
                 ("poison", kind.poison),
             ):
-                if fate == "plain" and lot < share:
+                if fate == "plain" and dice < share:
                     fate = name_
-                lot -= share
+                dice -= share
             work = chance.expovariate(1 / kind.work) if kind.work else 0.0
             body = {
                 "n": n,
@@ -230,8 +230,7 @@ class Day:
             }
             delay = kind.delay * self._seconds * chance.uniform(0.2, 1) if kind.delay else None
             ttl = max(1.0, kind.ttl * self._seconds) if kind.ttl else None
-            message = NewMessage(json.dumps(body).encode(), delay=delay, ttl=ttl)
-            plan.append((t, message))
+            plan.append((t, NewMessage(json.dumps(body).encode(), delay=delay, ttl=ttl)))
         return plan
 
     def _produce(self, name: str, client: Client) -> None:
@@ -287,32 +286,32 @@ class Day:
             eventually(is_empty, _PATIENCE_S)
 
     def _conclude(self) -> None:
-        """What no client does follows from the rest: what is gone and was not acknowledged."""
+        """Count expired messages: those of queues with a TTL that no client has removed."""
         for name, kind in KINDS.items():
             counts = self.tally.counts[name]
             gone = counts["removed"] + counts["buried"] + counts["purged"]
             if kind.ttl:
                 counts["expired"] = counts["accepted"] - gone
             elif counts["accepted"] != gone:
-                raise AssertionError(f"{name}: {counts['accepted']} accepted, {gone} are gone")
+                raise AssertionError(f"{name}: {counts['accepted']} accepted, {gone} removed")
         self.tally.counts[DEAD]["arrived"] = self.tally.counts["payments"]["buried"]
 
 
 def played(root: Path, seed: int, seconds: float, messages: int) -> Tally:
-    """Play a day on a spool of its own; then all of its journal is in closed segments."""
+    """Play a day on a new spool; all its journal is in closed segments then."""
     with Suite(root) as suite:
         day = Day(suite.url, seed, seconds, messages)
         day.play()
-        # mq's steps first, then all that is left to unlink.
+        # The reaper still has to unlink files and to write its steps down.
         eventually(lambda: not os.listdir(root / "remove"), _PATIENCE_S)
         for name in ("mq", "mover", "reaper"):
             if suite.terminate(name) != 0:
-                raise AssertionError(f"{name} did not stop well: {suite.logs(name)}")
+                raise AssertionError(f"{name} ended with an error: {suite.logs(name)}")
     return day.tally
 
 
 def stretch(root: Path, to: Path) -> float:
-    """Copy a journal, its times stretched to a day; by what they were multiplied."""
+    """Copy a journal with its times stretched to a day; the factor of the times."""
     segments = sorted((root / "journal").glob("[!.]*.jsonl"))
     lines = {path: [json.loads(line) for line in path.open()] for path in segments}
     times = [line["at"] for each in lines.values() for line in each]
@@ -333,7 +332,7 @@ def stretch(root: Path, to: Path) -> float:
 
 @contextmanager
 def killed_again_and_again(root: Path, tables: Path, seed: int) -> Iterator[list[int]]:
-    """Let the job follow a journal, and kill it at random moments; gives the pids of the killed."""
+    """Run the job that follows a journal and kill it at random moments; the pids of the killed."""
     command = [sys.executable, "-m", "fsmq.cli", "pipeline", "journal", f"--at={root}"]
     command += [f"--to={tables}", "--follow", "--every=1", "--late=60"]
     chance, over = random.Random(seed), threading.Event()
@@ -345,7 +344,7 @@ def killed_again_and_again(root: Path, tables: Path, seed: int) -> Iterator[list
                 driver = subprocess.Popen(
                     command, cwd=HOME, stdout=nowhere, stderr=nowhere, start_new_session=True
                 )
-            over.wait(chance.uniform(10, 30))  # the moments are to be arbitrary
+            over.wait(chance.uniform(10, 30))  # a random moment
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
             killed.append(driver.pid)
@@ -360,22 +359,21 @@ def killed_again_and_again(root: Path, tables: Path, seed: int) -> Iterator[list
 
 
 def main() -> None:
-    """Play a day, make tables and report, compare."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=240, help="in which the day is played")
+    parser.add_argument("--seconds", type=float, default=240, help="the length of the day")
     parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--kills", action="store_true", help="follow the journal meanwhile, killed")
-    parser.add_argument("--to", type=Path, required=True, help="a new folder for all that is made")
+    parser.add_argument("--kills", action="store_true", help="follow the journal, with kills")
+    parser.add_argument("--to", type=Path, required=True, help="a new folder for the results")
     options = parser.parse_args()
     options.to.mkdir(parents=True)
     play(options.to, options.seed, options.seconds, options.messages, options.kills)
 
 
 def play(to: Path, seed: int, seconds: float, messages: int, kills: bool) -> None:
-    """The whole program."""
+    """Play a day, make tables and a report of it, and compare them with the counts."""
     from fsmq.pipeline import session
     from tests.pipeline.comparison import compare, make
 
@@ -385,7 +383,7 @@ def play(to: Path, seed: int, seconds: float, messages: int, kills: bool) -> Non
     if kills:
         with killed_again_and_again(root, to / "followed", seed) as killed:
             tally = played(root, seed, seconds, messages)
-        print(f"the job was killed {len(killed)} times while it followed", flush=True)
+        print(f"the following job was killed {len(killed)} times", flush=True)
     else:
         tally = played(root, seed, seconds, messages)
     total = sum(counts["accepted"] for counts in tally.counts.values())
@@ -395,7 +393,7 @@ def play(to: Path, seed: int, seconds: float, messages: int, kills: bool) -> Non
     try:
         if kills:
             compare(make(spark, root, to / "followed"), tally, 1.0)
-            print("the tables that were followed, and killed, are exact", flush=True)
+            print("the tables of the killed job are exact", flush=True)
         compare(make(spark, to / "stretched", to / "tables"), tally, factor)
         print("the tables of the stretched day are exact", flush=True)
     finally:

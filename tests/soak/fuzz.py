@@ -1,14 +1,13 @@
-"""Fuzzing over sockets: requests that are nearly right, by the thousand, against a real suite.
+"""Fuzzing over sockets: thousands of nearly valid requests to a real suite.
 
     python -m tests.soak.fuzz --requests 200000
 
-Requests are made from the OpenAPI document that the server serves: names, parameters, headers and
-bodies are filled with what is legal and with what breaks things; half of all connections end with
-a request of which bytes were changed, dropped, doubled or mixed with another's. Some bodies are
-large, some requests come with a stranger's key or with none, and one connection in five is ended
-by its client: within what it sends, behind it, within the answer. Prints what came of it, and
-fails if there was a 500, a hang, an error in a log, a file touched outside the root, a tree that
-fsck objects to, or memory or descriptors of mq that grow. One request in twenty goes over TLS.
+Requests are generated from the server's OpenAPI document, with valid and with hostile names,
+parameters, headers and bodies. Half of all connections end with a request whose bytes were changed,
+dropped, doubled or mixed with those of another. Some bodies are large, some requests have no key or
+one without rights, and one connection in five is closed by its client: in its request, behind it,
+or in the answer. One request in twenty uses TLS. The run fails after a status 500, a hang, an error
+in a log, a change outside the root, a finding of fsck, or if memory or descriptors of mq grow.
 """
 
 from __future__ import annotations
@@ -37,16 +36,17 @@ from fsmq.spool.fsck import check
 from tests.harness import certificates
 from tests.harness.suite import Suite, eventually
 from tests.http.keyfile import add_key, bearer
+from tests.http.test_limits import memory
 
-# Short times, so that half a request costs the fuzzer little; nothing else is unusual.
+# Short, because the fuzzer sends many incomplete requests.
 OPTIONS = ("--header-timeout=0.5", "--read-timeout=0.5", "--idle-timeout=1", "--sync=none")
 _CONNECTIONS = 64
 _HANG_S = 30.0
-# More than this in the second half is a leak: the messages that stay there take a few megabytes.
+# More growth in the second half is a leak: the remaining messages take a few megabytes.
 _MOST_MIB = 48.0
-_MOST_DESCRIPTORS = 16  # above those of the start, when all connections are closed
-_SECURE_SHARE = 0.05  # of the requests, that go over TLS
-# By how a client ends its connection, how often.
+_MOST_DESCRIPTORS = 16  # more than at the start, when all connections are closed
+_SECURE_SHARE = 0.05  # of the requests use TLS
+# How a client ends its connection, and how often.
 _ENDS = {
     "reads all": 80,
     "hangs up within": 5,
@@ -55,8 +55,8 @@ _ENDS = {
     "resets": 4,
     "sends no more": 4,
 }
-_LARGE_SHARE = 0.004  # of the requests, whose bodies are large
-_STRANGE_SHARE = 0.15  # of the requests, which come from elsewhere
+_LARGE_SHARE = 0.004  # of the requests have large bodies
+_STRANGE_SHARE = 0.15  # of the requests have another key
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 
 NAMES = [
@@ -118,7 +118,7 @@ NAMES = [
 VALUES = [
     "0",
     "1",
-    "0.5",  # as a delay it lasts longer than any sync
+    "0.5",  # a delay that is longer than any sync
     "5",
     "30",
     "99",
@@ -256,8 +256,6 @@ WRONG_FRAMINGS = [
     "Content-Length:\r\n {n}",
     "Content-Length: 9",
 ]
-
-
 _MIB = 1024 * 1024
 LARGE: list[Callable[[], bytes]] = [
     lambda: b"x" * 3 * _MIB,
@@ -283,9 +281,9 @@ MEMBERS = ["QueueUrl", "MessageBody", "QueueName", "Entries", "Attributes", "Sou
 
 
 class Generator:
-    """Makes requests of the operations that the server describes.
+    """Generates requests for the operations of an OpenAPI document.
 
-    key, others: the key that may do everything, and those of strangers.
+    key: the key with all rights. others: keys without them.
     """
 
     def __init__(
@@ -301,7 +299,7 @@ class Generator:
         ]
 
     def connection(self) -> tuple[int, bytes]:
-        """What is sent on one connection, and how many requests that is."""
+        """The number of requests on one connection, and their bytes."""
         draw = self.random
         count = draw.randint(1, 12)
         parts = [self.request() for _ in range(count)]
@@ -312,10 +310,10 @@ class Generator:
         return len(parts), b"".join(parts)
 
     def request(self, *, wrong: bool = False) -> bytes:
-        """A request whose framing is right (unless ``wrong``), and whose rest may be anything."""
+        """A request whose framing is valid (unless ``wrong``); the rest may be invalid."""
         draw = self.random
         if self._key and draw.random() < 0.08:
-            return self._of_sqs()
+            return self._sqs_request()
         method, pattern, known = draw.choice(self._operations)
         if draw.random() < 0.03:
             method = draw.choice(
@@ -326,18 +324,18 @@ class Generator:
             path += draw.choice(
                 ["/", "//", "/..", "/%2e%2e/", "?", "#", ";x=1", "/" + self._name()]
             )
-        query = [(name, self._value()) for name in known if draw.random() < 0.3]
+        query = [(name, draw.choice(VALUES)) for name in known if draw.random() < 0.3]
         if draw.random() < 0.05:
-            query.append((quote(self._name()), self._value()))
+            query.append((quote(self._name()), draw.choice(VALUES)))
         if query:
             path += "?" + "&".join(f"{name}={value}" for name, value in query)
         host = "localhost" if draw.random() < 0.995 else "evil.example"
         chosen = draw.sample(HEADERS, draw.choice([0, 0, 0, 1, 1, 2, 4]))
-        once = {line.partition(":")[0]: line for line in chosen}  # twice is no HTTP, as a rule
+        headers = {line.partition(":")[0]: line for line in chosen}  # most may not occur twice
         if self._key:
-            once.setdefault("Authorization", f"Authorization: Bearer {self._who()}")
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *once.values()]
-        # Who asks first and does not wait for the answer gives up the connection.
+            headers.setdefault("Authorization", f"Authorization: Bearer {self._any_key()}")
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers.values()]
+        # The connection of a client that sends these and does not wait for the answer is lost.
         lines = [line for line in lines if wrong or not line.startswith(("Expect", "Upgrade"))]
         has_body = draw.random() < (0.8 if method in ("POST", "PUT", "PATCH") else 0.05)
         body = self._body() if has_body else b""
@@ -348,22 +346,22 @@ class Generator:
                 body = self._chunked(body)
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
-    def _who(self) -> str:
+    def _any_key(self) -> str:
         is_strange = self.random.random() < _STRANGE_SHARE
         return self.random.choice(self._others) if is_strange else self._key
 
-    def _of_sqs(self) -> bytes:
+    def _sqs_request(self) -> bytes:
         draw = self.random
         action = draw.choice(ACTIONS)
-        given = {name: draw.choice([*NAMES, *VALUES, "jobs"]) for name in draw.sample(MEMBERS, 3)}
-        scope = f"{self._who()}/20260101/us-east-1/{draw.choice(['sqs', 'sns'])}/aws4_request"
+        members = {name: draw.choice([*NAMES, *VALUES, "jobs"]) for name in draw.sample(MEMBERS, 3)}
+        scope = f"{self._any_key()}/20260101/us-east-1/{draw.choice(['sqs', 'sns'])}/aws4_request"
         signed = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=\xe4"
         lines = ["POST / HTTP/1.1", "Host: localhost", f"Authorization: {signed}"]
         if draw.random() < 0.5:
-            body = json.dumps(given).encode() if draw.random() < 0.8 else self._body()
+            body = json.dumps(members).encode() if draw.random() < 0.8 else self._body()
             lines.append(f"X-Amz-Target: AmazonSQS.{action}")
         else:
-            body = urlencode({"Action": action, **given}).encode()
+            body = urlencode({"Action": action, **members}).encode()
             lines.append("Content-Type: application/x-www-form-urlencoded")
         lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
@@ -402,13 +400,9 @@ class Generator:
             return draw.choice(NAMES)
         return quote(draw.randbytes(draw.randint(1, 12)))
 
-    def _value(self) -> str:
-        # Waiting is left to a few: the fuzzer has little time.
-        return self.random.choice(VALUES)
-
     def _body(self) -> bytes:
         draw = self.random
-        if self._key and draw.random() < _LARGE_SHARE / 0.4:  # so many requests have a body
+        if self._key and draw.random() < _LARGE_SHARE / 0.4:  # 40 % of the requests have a body
             return draw.choice(LARGE)()
         if draw.random() < 0.8:
             return draw.choice(BODIES)
@@ -427,14 +421,14 @@ class Generator:
 
 
 class Fuzzer:
-    """Sends requests until so many have been answered; a broken one ends its connection."""
+    """Sends requests until a number of them is answered. An invalid one ends its connection."""
 
     def __init__(
         self, suite: Suite, seed: int, trusted: ssl.SSLContext | None, keys: Sequence[str]
     ) -> None:
         self.answered = 0
-        asked = urllib.request.Request(f"{suite.url}/_openapi.json", headers=bearer(keys[0]))
-        with urllib.request.urlopen(asked, context=trusted) as answer:
+        request = urllib.request.Request(f"{suite.url}/_openapi.json", headers=bearer(keys[0]))
+        with urllib.request.urlopen(request, context=trusted) as answer:
             self._generator = Generator(json.load(answer), seed, keys[0], keys[1:])
         self._draw = random.Random(seed)
         self._trusted = trusted
@@ -469,7 +463,7 @@ class Fuzzer:
                 self.faults.append(f"500 among the answers to {data!r}"[:20_000])
 
     async def _exchange(self, data: bytes, parts: list[bytes]) -> None:
-        """Send something, and end as a client may. parts: gets what was read."""
+        """Send the data and end the connection in a random way. parts: receives the answers."""
         [end] = self._draw.choices(list(_ENDS), list(_ENDS.values()))
         if end in ("hangs up within", "resets"):
             data = data[: self._draw.randrange(len(data) + 1)]
@@ -478,7 +472,7 @@ class Fuzzer:
                 "127.0.0.1", self._port, ssl=self._trusted
             )
         except ConnectionError:
-            return  # a handshake that takes longer than a head may is cut off, as the head is
+            return  # a slow handshake is cut off, like a slow head
         writing = asyncio.ensure_future(_write(writer, data, is_all=end == "sends no more"))
         try:
             if end in ("hangs up within", "hangs up behind", "resets"):
@@ -502,11 +496,11 @@ async def _write(writer: asyncio.StreamWriter, data: bytes, *, is_all: bool) -> 
         if is_all and writer.can_write_eof():
             writer.write_eof()
     except OSError:
-        pass  # it was told to go
+        pass  # the server has closed the connection
 
 
 async def _read(reader: asyncio.StreamReader, most: int, parts: list[bytes]) -> None:
-    """Read what comes, until so many parts have come, or the end."""
+    """Read up to ``most`` parts."""
     try:
         while len(parts) < most and (part := await reader.read(65536)):
             parts.append(part)
@@ -518,11 +512,11 @@ def fuzz(
     folder: Path,
     requests: int,
     seed: int,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     *,
     tls: bool = False,
 ) -> list[str]:
-    """Fuzz a suite below ``folder``; what was wrong."""
+    """Fuzz a suite below ``folder``; the faults."""
     root = folder / "mq"
     options, trusted = OPTIONS, None
     if tls:
@@ -530,12 +524,10 @@ def fuzz(
         options = (*options, f"--tls-cert={certificate}", f"--tls-key={key}")
         trusted = ssl.create_default_context(cafile=certificate)
     file = folder / "keys.toml"
-    # A stranger has rights on what is not there; and a key that nobody has, and none.
+    # All rights, rights on names that do not exist, an unknown key, no key.
     keys = [
-        *(
-            add_key(file, name, *_rights(pattern))
-            for name, pattern in (("all", "*"), ("one", "z*"))
-        ),
+        add_key(file, "all", *_rights("*")),
+        add_key(file, "one", *_rights("z*")),
         "fsmq_" + "x" * 52,
         "",
     ]
@@ -546,7 +538,7 @@ def fuzz(
             (root / "queues" / queue).mkdir()
         at_first = _descriptors(suite)
         fuzzer = Fuzzer(suite, seed, trusted, keys)
-        asyncio.run(fuzzer.run(min(requests, 2000)))  # what is built once is built now
+        asyncio.run(fuzzer.run(min(requests, 2000)))  # fills caches
         before, started = _memory(suite), time.monotonic()
         asyncio.run(fuzzer.run(requests // 2))
         halfway = _memory(suite)
@@ -560,7 +552,7 @@ def fuzz(
             eventually(lambda: _descriptors(suite) <= at_first + _MOST_DESCRIPTORS)
         except AssertionError:
             faults.append(f"mq has {_descriptors(suite)} descriptors open, at first {at_first}")
-        tell(
+        log(
             f"{fuzzer.answered} requests answered of {fuzzer.sent} sent{' over TLS' if tls else ''}"
             f" (seed {seed}, {took:.0f} s), by status: {dict(sorted(fuzzer.statuses.items()))};"
             f" memory of mq {before:.1f} MiB before, {halfway:.1f} halfway, {after:.1f} after;"
@@ -588,7 +580,7 @@ def _rights(pattern: str) -> list[str]:
 
 
 def _no_answer(suite: Suite, trusted: ssl.SSLContext | None) -> list[str]:
-    """What is wrong if the server does not answer any more."""
+    """A fault if the server does not answer any more."""
     try:
         urllib.request.urlopen(
             f"{suite.url}/_health/live", timeout=_HANG_S, context=trusted
@@ -599,7 +591,7 @@ def _no_answer(suite: Suite, trusted: ssl.SSLContext | None) -> list[str]:
 
 
 def _neighbours(folder: Path) -> dict[str, tuple[float, bytes]]:
-    """What stands beside the root; made if there is nothing."""
+    """The files beside the root, which are created by the first call."""
     place = folder / "neighbour"
     if not place.exists():
         (place / "new").mkdir(parents=True)
@@ -613,12 +605,12 @@ def _neighbours(folder: Path) -> dict[str, tuple[float, bytes]]:
 
 
 def _descriptors(suite: Suite) -> int:
-    """How many mq has open, but for those of logs, of which it keeps some open."""
+    """How many mq has open, without those of logs, some of which it keeps open."""
     opened = Path(f"/proc/{suite['mq'].pid}/fd").iterdir()
-    return sum("/logs/" not in _place(one) for one in opened)
+    return sum("/logs/" not in _target(link) for link in opened)
 
 
-def _place(link: Path) -> str:
+def _target(link: Path) -> str:
     try:
         return os.readlink(link)
     except FileNotFoundError:
@@ -626,20 +618,18 @@ def _place(link: Path) -> str:
 
 
 def _memory(suite: Suite) -> float:
-    status = Path(f"/proc/{suite['mq'].pid}/status").read_text()
-    [line] = [line for line in status.split("\n") if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
+    return memory(suite) / _MIB
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz a real suite over sockets.")
     parser.add_argument("--requests", type=int, default=200_000)
-    parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
+    parser.add_argument("--seed", type=int, default=None, help="default: random")
     options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     secure = round(options.requests * _SECURE_SHARE) if certificates.HAS_OPENSSL else 0
     if not secure:
-        print("there is no openssl: nothing goes over TLS")
+        print("openssl is missing: no request uses TLS")
     faults = []
     for tls, requests in ((True, secure), (False, options.requests - secure)):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""All interleavings: each verb stopped before each of its calls, for each scenario of others.
+"""All interleavings: each verb is stopped before each of its calls while other programs act.
 
     python -m tests.soak.interleavings                  all of them (half an hour on two cores)
     python -m tests.soak.interleavings --shape pairs --verb claim --no-logs
 
-Exit code 1 and the findings if one promise was broken, each with the calls of one schedule.
+Prints the broken promises, each with the calls of one schedule. With any the exit code is 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.replay.place import scratch
 @click.command(help=__doc__)
 @click.option("--shape", "shapes", type=click.Choice(list(ALL)), multiple=True, help="Only these.")
 @click.option("--verb", "verbs", type=click.Choice(list(VERBS)), multiple=True, help="Only these.")
-@click.option("--logs/--no-logs", default=True, show_default=True, help="Verbs of logs, too.")
+@click.option("--logs/--no-logs", default=True, show_default=True, help="Also verbs of logs.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default="one for each core")
 def main(shapes: tuple[str, ...], verbs: tuple[str, ...], logs: bool, jobs: int) -> None:
     plans = [
@@ -62,7 +62,7 @@ def main(shapes: tuple[str, ...], verbs: tuple[str, ...], logs: bool, jobs: int)
 
 
 def _explore_logs(jobs: int) -> int:
-    """Each verb of logs with each other; how many of them break a promise."""
+    """Explore each verb of logs with each other; how many break a promise."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         found = list(filter(None, pool.imap_unordered(_explore_log, test_logs.CASES)))
     print(*found, f"logs: {len(test_logs.CASES)} verbs, {len(found)} of them fail", sep="\n")
@@ -80,11 +80,8 @@ def _explore_log(case: tuple[str, test_logs.Step]) -> str:
 
 def _print(done: Explored) -> None:
     first = done.findings[0]
-    print(
-        f"\n{done.plan}: {len(done.findings)} of {done.schedules} schedules, such as", first.stops
-    )
-    print("\n".join(first.trace))
-    print(f"=> {first.what}", flush=True)
+    header = f"\n{done.plan}: {len(done.findings)} of {done.schedules} schedules, such as"
+    print(f"{header} {first.stops}", *first.trace, f"=> {first.what}", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

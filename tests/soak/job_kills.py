@@ -1,11 +1,11 @@
-"""Kills of jobs: each runs as its command does, is killed midway, and is run again to its end.
+"""Kills jobs at a random moment and runs them again.
 
     python -m tests.soak.job_kills --rounds 3
 
-A round is a scenario on one spool, with its mover and reaper at work: messages are loaded, spread
-over queues, archived, replayed and thinned out. Each job is killed once, at an arbitrary moment
-before, in or after what makes it count, and run again. After each no message may be lost, none be
-there twice, and all bytes and ids have to be as they were. Exit code 1 otherwise.
+A round has one spool, with mover and reaper: messages are loaded into two queues, archived and
+replayed. Each job is killed once, before, during or after its commit, and run again. Then no
+message may be lost or duplicated, and bodies and ids must be unchanged. Otherwise the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ from fsmq.spool.fsck import check
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.processes import PATIENCE_S, Program
 
-SOURCE, SPREAD = "jobs", ("work-a", "work-b")
-_COPIES = 3  # of each key, for dedup
-_KEY = "substring(body, 1, 8)"
-_LONGEST_S = 1.5  # from the first sign of a job's work to the kill
+QUEUES = ("work-a", "work-b")
+_LONGEST_S = 1.5  # from the first change by a job to the kill
 
-Found = dict[tuple[str, str], tuple[bytes, int]]  # queue and id: body and priority
+Messages = dict[tuple[str, str], tuple[bytes, int]]  # queue and id: body and priority
 
 
 @dataclass
-class Scenario:
-    """What a round has come to.
+class Outcome:
+    """The results of some rounds.
 
-    kills: by job, how many ended it before its own end. wrong: what was not as it had to be.
+    kills: by job, how many were killed before they had ended. wrong: the broken promises.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -51,11 +49,11 @@ class Scenario:
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def expect(self, holds: bool, told: str) -> None:
+    def expect(self, holds: bool, text: str) -> None:
         if not holds:
-            self.wrong.append(told)
+            self.wrong.append(text)
 
-    def add(self, other: Scenario) -> None:
+    def add(self, other: Outcome) -> None:
         self.kills += other.kills
         self.runs += other.runs
         self.messages += other.messages
@@ -63,44 +61,44 @@ class Scenario:
         self.seconds += other.seconds
 
     def __str__(self) -> str:
-        of_jobs = ", ".join(f"{job} {self.kills[job]} of {n}" for job, n in self.runs.items())
+        jobs = ", ".join(f"{job} {self.kills[job]} of {n}" for job, n in self.runs.items())
         return (
-            f"killed midway: {of_jobs}; {self.messages:,} messages, {len(self.wrong)} findings;"
-            f" {self.seconds:.0f} s"
+            f"killed before the end: {jobs}; {self.messages:,} messages,"
+            f" {len(self.wrong)} findings; {self.seconds:.0f} s"
         )
 
 
 class Jobs:
-    """The jobs of one spool, each killed once and run again."""
+    """Runs jobs on one spool."""
 
-    def __init__(self, folder: Path, chance: random.Random, scenario: Scenario) -> None:
+    def __init__(self, folder: Path, chance: random.Random, outcome: Outcome) -> None:
         self._folder = folder
         self._chance = chance
-        self._scenario = scenario
+        self._outcome = outcome
         self.root = folder / "mq"
 
     def run(self, job: str, words: Sequence[str], begins: Callable[[], bool]) -> dict[str, Any]:
         """Kill a job some time after it ``begins`` to change something, and run it again."""
-        self._scenario.runs[job] += 1
+        self._outcome.runs[job] += 1
         with self._started(job, words) as program:
             eventually(lambda: begins() or not program.is_running(), PATIENCE_S)
             arbitrary_moment(self._chance, 0.0, _LONGEST_S)
-            self._scenario.kills[job] += program.is_running()
+            self._outcome.kills[job] += program.is_running()
             program.kill()
         return self.finish(job, words)
 
     def finish(self, job: str, words: Sequence[str]) -> dict[str, Any]:
-        """Run a job to its end; what it says."""
-        with self._started(job, words) as again:
-            told: dict[str, Any] = json.loads(again.output())
-            return told
+        """Run a job to its end; its summary."""
+        with self._started(job, words) as program:
+            summary: dict[str, Any] = json.loads(program.output())
+            return summary
 
     def _started(self, job: str, words: Sequence[str]) -> Program:
-        given = [job, *words, f"--root={self.root}", "--master=local[2]", "--json"]
-        return Program(self._folder, "fsmq.cli", "pipeline", *given)
+        command = ["pipeline", job, *words, f"--root={self.root}", "--master=local[2]", "--json"]
+        return Program(self._folder, "fsmq.cli", *command)
 
     def release(self) -> int:
-        """Give back all that is in flight, as its timers would; how many messages."""
+        """Release all messages in flight, as their timers would; how many."""
         with Spool(self.root, delivers=False) as spool:
             return sum(
                 spool.complete(prepare.release_many(spool.context, queue))
@@ -108,12 +106,12 @@ class Jobs:
             )
 
     def stages(self, *, committed: bool) -> bool:
-        """Whether a job is being written, or is committed."""
+        """Whether a job in ``staging/`` is committed, or else is being written."""
         jobs = [name for name in os.listdir(self.root / "staging") if ":" in name]
         return any((name[0] != ".") == committed for name in jobs)
 
-    def standing(self) -> Found:
-        """All that waits, when nothing is on its way."""
+    def ready(self) -> Messages:
+        """All ready messages, once all are delivered."""
         with Spool(self.root, delivers=False) as spool:
             eventually(lambda: all(spool.counts(q).new == 0 for q in spool.queues()), PATIENCE_S)
             found = {}
@@ -128,120 +126,91 @@ class Jobs:
         return len(os.listdir(self.root / "queues" / queue))
 
 
-def play(folder: Path, messages: int, seed: object) -> Scenario:
-    """One round in an empty folder."""
+def play(folder: Path, messages: int, seed: object) -> Outcome:
+    """A round in an empty folder."""
     chance = random.Random(str(seed))
-    scenario = Scenario(messages=messages)
+    outcome = Outcome(messages=messages)
     began = time.monotonic()
     with Suite(folder / "mq", mover=True) as suite:
         suite.kill("mq")
         with Spool(suite.root, delivers=False) as spool:
-            for queue in (SOURCE, *SPREAD):
+            for queue in QUEUES:
                 spool.create_queue(queue)
-        jobs = Jobs(folder, chance, scenario)
-        loaded = _load(jobs, messages, chance, scenario)
-        spread = _rebalance(jobs, loaded, scenario)
-        _archive_and_replay(jobs, spread, folder / "archive", chance, scenario)
-        _dedup(jobs, spread, scenario)
+        jobs = Jobs(folder, chance, outcome)
+        loaded = _load(jobs, messages, chance, outcome)
+        _archive_and_replay(jobs, loaded, folder / "archive", chance, outcome)
         left = [name for name in os.listdir(suite.root / "staging") if ":" in name]
-        scenario.expect(not left, f"left in staging: {left}")
+        outcome.expect(not left, f"left in staging: {left}")
         findings = check(suite.root).findings
-        scenario.expect(not findings, f"fsck: {findings[:3]}")
-    scenario.seconds = time.monotonic() - began
-    return scenario
+        outcome.expect(not findings, f"fsck: {findings[:3]}")
+    outcome.seconds = time.monotonic() - began
+    return outcome
 
 
-def _load(jobs: Jobs, messages: int, chance: random.Random, scenario: Scenario) -> Found:
+def _load(jobs: Jobs, messages: int, chance: random.Random, outcome: Outcome) -> Messages:
     lines = jobs.root.parent / "in.jsonl"
-    # The same key at the same priority: which of them is the oldest must be clear.
     rows = [
-        (f"{n // _COPIES:08}".encode() + chance.randbytes(chance.randrange(400)), n // _COPIES % 3)
+        (
+            QUEUES[n % 3 == 2],
+            f"{n:08}".encode() + chance.randbytes(chance.randrange(400)),
+            chance.randrange(3),
+        )
         for n in range(messages)
     ]
     with lines.open("w") as file:
-        for body, priority in rows:
+        for queue, body, priority in rows:
             payload = base64.b64encode(body).decode()
-            file.write(json.dumps({"payload": payload, "priority": priority}) + "\n")
-    late = chance.random() < 0.5
-    words = [str(lines), f"--queue={SOURCE}", "--column", "body=unbase64(payload)"]
+            row = {"queue": queue, "payload": payload, "priority": priority}
+            file.write(json.dumps(row) + "\n")
+    is_late = chance.random() < 0.5
+    words = [str(lines), "--column", "queue=queue", "--column", "body=unbase64(payload)"]
     words += ["--column", "priority=cast(priority as int)"]
-    jobs.run("load", words, lambda: jobs.stages(committed=late))
-    found = jobs.standing()
-    scenario.expect(Counter(found.values()) == Counter(rows), _difference("load", rows, found))
-    return found
-
-
-def _rebalance(jobs: Jobs, before: Found, scenario: Scenario) -> Found:
-    shares = f"--to={SPREAD[0]}=2,{SPREAD[1]}=1"
-    jobs.run("rebalance", [SOURCE, shares], lambda: any(jobs.length(q) for q in SPREAD))
-    found = jobs.standing()
-    scenario.expect(
-        _by_id(found) == _by_id(before), f"rebalance: {len(before)} are {len(found)} now"
-    )
-    scenario.expect(
-        {queue for queue, _ in found} == set(SPREAD), "rebalance: not where they belong"
-    )
+    jobs.run("load", words, lambda: jobs.stages(committed=is_late))
+    found = jobs.ready()
+    wanted = Counter(rows)
+    stored = Counter((queue, *content) for (queue, _), content in found.items())
+    difference = f"{(wanted - stored).total()} lost, {(stored - wanted).total()} too many"
+    outcome.expect(stored == wanted, f"load: {difference}")
     return found
 
 
 def _archive_and_replay(
-    jobs: Jobs, before: Found, archive: Path, chance: random.Random, scenario: Scenario
+    jobs: Jobs, before: Messages, archive: Path, chance: random.Random, outcome: Outcome
 ) -> None:
     total = len(before)
-    words = [*SPREAD, f"--to={archive}", f"--batch={total // 8}"]
-    told = jobs.run("archive", words, lambda: sum(map(jobs.length, SPREAD)) < total)
-    if told["hidden"]:
-        # It was killed between a claim and its note.
-        scenario.expect(told["hidden"] <= total // 8, f"archive: hides {told['hidden']}")
-        scenario.expect(jobs.release() == told["hidden"], "archive: more is hidden than it says")
-        told = jobs.finish("archive", words)
-    scenario.expect(told["hidden"] == 0, f"archive: still hides {told['hidden']}")
-    scenario.expect(not jobs.standing(), "archive: not all was taken")
-    late = chance.random() < 0.5
-    jobs.run("replay", [str(archive)], lambda: jobs.stages(committed=late))
-    found = jobs.standing()
-    # One that the archive had twice would have been put once, since its id stands: see below.
-    scenario.expect(found == before, f"archive and replay: {total} are {len(found)} now")
+    words = [*QUEUES, f"--to={archive}", f"--batch={total // 8}"]
+    summary = jobs.run("archive", words, lambda: sum(map(jobs.length, QUEUES)) < total)
+    if hidden := summary["hidden"]:
+        # It was killed between a claim and the note of the batch.
+        outcome.expect(hidden <= total // 8, f"archive: hides {hidden}")
+        outcome.expect(jobs.release() == hidden, "archive: hides more than its summary says")
+        summary = jobs.finish("archive", words)
+    outcome.expect(summary["hidden"] == 0, f"archive: still hides {summary['hidden']}")
+    outcome.expect(not jobs.ready(), "archive: left messages in the queues")
+    is_late = chance.random() < 0.5
+    jobs.run("replay", [str(archive)], lambda: jobs.stages(committed=is_late))
+    found = jobs.ready()
+    outcome.expect(found == before, f"archive and replay: {total} before, {len(found)} after")
     import pyarrow.parquet as pq
 
+    # A duplicate in the archive is put only once, because of its id, so its rows are counted.
     rows = sum(pq.read_metadata(file).num_rows for file in archive.rglob("*.parquet"))
-    scenario.expect(rows == total, f"archive: {rows} rows for {total} messages")
-
-
-def _dedup(jobs: Jobs, before: Found, scenario: Scenario) -> None:
-    total = len(before)
-    jobs.run("dedup", ["work-*", "--key", _KEY], lambda: sum(map(jobs.length, SPREAD)) < total)
-    stays: dict[tuple[str, bytes], tuple[str, str]] = {}
-    for queue, message_id in sorted(before):
-        stays.setdefault((queue, before[queue, message_id][0][:8]), (queue, message_id))
-    wanted = {place: before[place] for place in stays.values()}
-    found = jobs.standing()
-    scenario.expect(found == wanted, f"dedup: {len(found)} are left of {len(wanted)}")
-
-
-def _by_id(found: Found) -> Counter[tuple[str, bytes, int]]:
-    return Counter((message_id, *fact) for (_, message_id), fact in found.items())
-
-
-def _difference(job: str, rows: Sequence[object], found: Found) -> str:
-    wanted, there = Counter(rows), Counter(found.values())
-    lost, more = (wanted - there).total(), (there - wanted).total()
-    return f"{job}: {lost} lost, {more} more than were given"
+    outcome.expect(rows == total, f"archive: {rows} rows for {total} messages")
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=3, show_default=True, help="Scenarios, of five kills each.")
-@click.option("--messages", default=30_000, show_default=True, help="In each.")
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--rounds", default=3, show_default=True, help="Of three kills each.")
+@click.option("--messages", default=30_000, show_default=True, help="In each round.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(rounds: int, messages: int, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    total = Scenario()
+    total = Outcome()
     for number in range(rounds):
         with tempfile.TemporaryDirectory(prefix="fsmq-kills-") as folder:
-            scenario = play(Path(folder), messages, (seed, number))
-        print(f"round {number + 1}: {scenario}", *scenario.wrong, sep="\n  ", flush=True)
-        total.add(scenario)
+            outcome = play(Path(folder), messages, (seed, number))
+        print(f"round {number + 1}: {outcome}", *outcome.wrong, sep="\n  ", flush=True)
+        total.add(outcome)
     print(f"jobs: {total}")
     sys.exit(bool(total.wrong))
 

@@ -1,6 +1,6 @@
-"""Real processes claim from a queue with `max_in_flight` while they are killed, stopped and fail.
+"""Processes claim from a queue with `max_in_flight`; they are killed and stopped, and calls fail.
 
-The number of claims held at any time is counted in the tree, whichever process made them.
+The claims in effect are counted in the tree, so those of all processes count.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MOST, MESSAGES, WORKERS = 5, 900, 3
 _FORK = get_context("fork")
 _SHORT_S, _LONG_S = 0.4, 3.0
 _CALLS = 400
-# A claim that ends while the folder is listed may be counted beside its successor.
+# A claim that ends while the folder is listed could be counted with its successor.
 _MARGIN_MS = 20
 _BETWEEN_S = (1.0, 3.0)
 
 
 def work(root: Path, seed: str) -> None:
-    """Claim, acknowledge, release and forget; some calls fail."""
+    """Claim messages and acknowledge, release or abandon them; some calls fail."""
     chance = random.Random(seed)
     with Spool(root, sync="fsync") as spool:
         while True:
@@ -49,7 +49,7 @@ def _step(spool: Spool, chance: random.Random) -> None:
         dice = chance.random()
         if dice < 0.4:
             message.ack()
-            queue.put(message.body)  # so that there is always enough
+            queue.put(message.body)  # so that the queue never runs empty
         elif dice < 0.7:
             message.release()
 
@@ -63,21 +63,21 @@ def story(root: Path, seconds: float, seed: str) -> list[str]:
         jobs.put_many([b"%d" % number for number in range(MESSAGES)])
         end = time.monotonic() + seconds
         workers = [_start(root, f"{seed}{number}") for number in range(WORKERS)]
-        begun, found = WORKERS, []
+        started, found = WORKERS, []
         due = time.monotonic() + chance.uniform(*_BETWEEN_S)
         try:
             while time.monotonic() < end:
                 held = list(_held(spool))
-                # A listing is no snapshot: those count that are there when one looks again.
+                # A listing is no snapshot: only claims in two listings count.
                 if len(held) > MOST and len(still := set(held) & set(_held(spool))) > MOST:
-                    found.append(f"{len(still)} claims hold, of {MOST}: {sorted(still)}")
+                    found.append(f"{len(still)} claims, at most {MOST} allowed: {sorted(still)}")
                 if time.monotonic() > due:
                     due = time.monotonic() + chance.uniform(*_BETWEEN_S)
                     number = chance.randrange(WORKERS)
                     if chance.random() < 0.5:
                         _end(workers[number])
-                        begun += 1
-                        workers[number] = _start(root, f"{seed}{begun}")
+                        started += 1
+                        workers[number] = _start(root, f"{seed}{started}")
                     else:
                         _stop(workers[number], chance.uniform(0.0, 1.0))
         finally:
@@ -87,11 +87,11 @@ def story(root: Path, seconds: float, seed: str) -> list[str]:
         time.sleep(_LONG_S)
         spool.deliver()
         left = jobs.counts().total
-    return found if left >= MESSAGES - WORKERS * begun else [*found, f"{left} messages are left"]
+    return found if left >= MESSAGES - WORKERS * started else [*found, f"{left} messages are left"]
 
 
 def _held(spool: Spool) -> Iterator[tuple[str, int]]:
-    """The messages whose claims hold for a moment more, and until when."""
+    """The claimed messages and the ends of their claims, except of claims that end now."""
     now_ms = spool.context.now_ms() + _MARGIN_MS
     for name in spool.tree.names("delay"):
         found = spool.tree.stat(f"delay/{name}")

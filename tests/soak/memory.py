@@ -1,12 +1,11 @@
-"""Requests that end badly, over and over: what they leave behind in mq is measured.
+"""Leaks of mq after many requests that end badly.
 
     python -m tests.soak.memory --rounds 100
 
-Each way to end a request badly (`tests/http/bad_ends.py`) is tried with each request that takes a
-body, or gives one. Meanwhile mq has no more than its limit for bodies beside what it had. Behind so
-many rounds its memory may be a little more than before, and all that it counts as held has to be
-nothing. With ``--keys`` the server has keys; with
-``--tls`` it speaks TLS.
+Each way to end a request badly (`tests/http/bad_ends.py`) is combined with each request that has a
+body or a large answer. During the requests the memory of mq grows by at most its limit for bodies.
+After the rounds it may be a little more than before, and all counters of mq must be 0. With
+``--keys`` the server has keys, with ``--tls`` it uses TLS.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.http.keyfile import add_key
 from tests.http.test_limits import memory
 from tests.http.test_memory import SPARE, peak
 
-# The bar: so much more than before is none of a leak.
+# How much memory may grow without a leak.
 SHARE, MORE = 1.2, 20 * MIB
 _DESCRIPTORS = 8
 _AT_ONCE = 4
@@ -49,13 +48,13 @@ OPTIONS = (
 )
 
 
-class Weighed:
-    """An mq whose weight is looked at."""
+class Counted:
+    """An mq whose memory, descriptors and counters can be read."""
 
-    def __init__(self, suite: Suite, weights: Path, server: Server) -> None:
+    def __init__(self, suite: Suite, counters: Path, server: Server) -> None:
         self.suite = suite
         self.server = server
-        self._weights = weights
+        self._file = counters
 
     @property
     def memory(self) -> int:
@@ -65,23 +64,23 @@ class Weighed:
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.suite['mq'].pid}/fd"))
 
-    def served(self) -> Any:
-        """What it says about itself."""
+    def described(self) -> Any:
+        """The OpenAPI document of the server."""
         with self.server.connected() as wire:
             wire.sendall(self.server.head(Asked("GET", "/_openapi.json", {}), "Connection: close"))
             answer = b"".join(iter(partial(wire.recv, MIB), b""))
         return json.loads(answer.partition(b"\r\n\r\n")[2])
 
-    def figures(self) -> dict[str, int]:
-        found: dict[str, int] = json.loads(self._weights.read_text())
+    def counters(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self._file.read_text())
         return found
 
     def is_at_rest(self) -> bool:
-        """Whether nothing is counted for any request; asked until it is so."""
-        return not any(self.figures().values())
+        """Whether all counters are 0."""
+        return not any(self.counters().values())
 
-    def after(self, rounds: int, end: Callable[[Server, Asked], None], asked: Asked) -> list[str]:
-        """Ends so many requests badly; a sentence for each thing that they have left behind."""
+    def leaks(self, rounds: int, end: Callable[[Server, Asked], None], asked: Asked) -> list[str]:
+        """End a request badly in each round; a text if there is a leak."""
         eventually(self.is_at_rest)
         before, descriptors = self.memory, self.descriptors
         peak(self.suite)
@@ -93,26 +92,26 @@ class Weighed:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(once, range(rounds)))
         highest = peak(self.suite)
-        told = {
-            f"it had {highest / MIB:.0f} MiB": lambda: highest <= before + LIMIT + SPARE,
-            "it counts as held what is not": self.is_at_rest,
+        checks = {
+            f"peak of {highest / MIB:.0f} MiB": lambda: highest <= before + LIMIT + SPARE,
+            "counters": self.is_at_rest,
             "descriptors": lambda: self.descriptors <= descriptors + _DESCRIPTORS,
             "memory": lambda: self.memory <= before * SHARE + MORE,
         }
-        left = []
-        for what, holds in told.items():
+        failed = []
+        for name, holds in checks.items():
             try:
                 eventually(holds)
             except AssertionError:
-                left.append(what)
-        now = f"{self.descriptors} descriptors, {self.memory / MIB:.0f} MiB, {self.figures()}"
-        was = f"before {descriptors} and {before / MIB:.0f} MiB"
-        return [f"{', '.join(left)}: {now}; {was}"] if left else []
+                failed.append(name)
+        now = f"{self.descriptors} descriptors, {self.memory / MIB:.0f} MiB, {self.counters()}"
+        earlier = f"before {descriptors} and {before / MIB:.0f} MiB"
+        return [f"{', '.join(failed)}: {now}; {earlier}"] if failed else []
 
 
 @contextmanager
-def weighed(folder: Path, *, with_keys: bool = False, with_tls: bool = False) -> Iterator[Weighed]:
-    """An mq with large messages in its queues, alone: nobody delivers what comes."""
+def counted(folder: Path, *, with_keys: bool = False, with_tls: bool = False) -> Iterator[Counted]:
+    """An mq with large messages in its queues. No mover delivers new ones."""
     options, key, context = list(OPTIONS), None, None
     if with_keys:
         key = add_key(folder / "keys.toml", "one", "--admin=*", "--send=*", "--receive=*")
@@ -122,21 +121,21 @@ def weighed(folder: Path, *, with_keys: bool = False, with_tls: bool = False) ->
         options += [f"--tls-cert={certificate}", f"--tls-key={private}"]
         context = ssl.create_default_context(cafile=str(certificate))
         context.check_hostname = False
-    weights = folder / "weights.json"
+    counters = folder / "counters.json"
     suite = Suite(folder / "mq", mq_options=options, mover=False, reaper=False)
-    suite["mq"].module = "tests.soak.weighed"
-    suite["mq"].options.insert(0, f"--weights={weights}")
+    suite["mq"].module = "tests.soak.counted"
+    suite["mq"].options.insert(0, f"--counters={counters}")
     with suite:
         bad_ends.fill(suite.root)
-        yield Weighed(suite, weights, Server(suite.port, key, context))
+        yield Counted(suite, counters, Server(suite.port, key, context))
 
 
-def pairs(served: Mapping[str, Any]) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:
-    """Each way with each request that can end so."""
+def pairs(described: Mapping[str, Any]) -> Iterator[tuple[Callable[[Server, Asked], None], Asked]]:
+    """Each way to end badly with each request that can end this way."""
     for asked in bad_ends.WITH_ANSWERS:
         for end in (*bad_ends.OF_ANSWERS, *bad_ends.OF_SLOW_ANSWERS):
             yield end, asked
-    for asked in bad_ends.with_bodies(served):
+    for asked in bad_ends.with_bodies(described):
         for end in bad_ends.WITH_BODIES:
             yield end, asked
 
@@ -146,27 +145,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--keys", action="store_true")
     parser.add_argument("--tls", action="store_true")
-    parser.add_argument("--only", default="", help="ways and requests with this in their name")
+    parser.add_argument("--only", default="", help="ends and requests with this in their name")
     given = parser.parse_args(arguments)
-    bad = number = 0
+    leaking = number = 0
     started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="fsmq-memory-") as folder,
-        weighed(Path(folder), with_keys=given.keys, with_tls=given.tls) as one,
+        counted(Path(folder), with_keys=given.keys, with_tls=given.tls) as mq,
     ):
-        first = one.memory
-        for end, asked in pairs(one.served()):
+        first = mq.memory
+        for end, asked in pairs(mq.described()):
             name = f"{end.__name__}: {asked}"
             if given.only in name:
                 number += 1
-                found = one.after(given.rounds, end, asked)
-                bad += bool(found)
-                print(f"{one.memory / MIB:4.0f} MiB, {name}", *found, sep="; ", flush=True)
-        grown = f"{first / MIB:.0f} to {one.memory / MIB:.0f} MiB"
+                leaks = mq.leaks(given.rounds, end, asked)
+                leaking += bool(leaks)
+                print(f"{mq.memory / MIB:4.0f} MiB, {name}", *leaks, sep="; ", flush=True)
+        grown = f"{first / MIB:.0f} to {mq.memory / MIB:.0f} MiB"
     seconds = time.monotonic() - started
     print(f"{number} kinds of bad ends, {given.rounds} of each, in {seconds:.0f} s: memory {grown}")
-    print(f"{bad} of them left something behind")
-    return bool(bad)
+    print(f"{leaking} of them leak")
+    return bool(leaking)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Two hosts on a real NFS server, in a virtual machine that this makes and boots.
+"""Two hosts on a real NFS server, in a virtual machine that is built and booted here.
 
-    python -m tests.soak.nfs --rounds 30                 NFS 4.2 and 3, as the documentation mounts
+    python -m tests.soak.nfs --rounds 30                 NFS 4.2 and 3, mounted as documented
 
-First they act step by step on what the other changes, and put, claim and delete the same ids at
-once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, cables
-pulled, answers lost while the server is started again. Then both work on an ordered log. At last
-it is measured how fast they publish to one, against one host alone: --only rates for nothing else.
-Exit code 1 and the findings if a promise was broken. As root, with qemu and mmdebstrap; the
-processor is emulated, so all of it is slow.
+First each host acts after changes by the other, and both put, claim and delete the same ids at
+once. Then both run mq, mover and reaper, and clients of every verb; programs are killed, hosts are
+disconnected, answers are lost while the server restarts. Then both use one ordered log. At last the
+rate at which both publish to a log is compared with that of one host (--only rates: only this).
+Prints the broken promises. With any the exit code is 1. As root, with qemu and mmdebstrap; the
+processor is emulated, so all is slow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.harness.suite import HOME
 from tests.nfs.image import Image, NoMachine
 from tests.nfs.machine import run
 
-# As docs/howto/several-hosts.md has it.
+# The same as in docs/howto/several-hosts.md.
 MOUNTS = {
     "4.2": "vers=4.2,hard,noatime,lookupcache=positive",
     "3": "vers=3,hard,noatime,lookupcache=none",
@@ -36,17 +36,17 @@ STAGES = ("hosts", "logs", "rates")
 @click.option("--rounds", default=30, show_default=True, help="Of each version.")
 @click.option("--lives", default=60, show_default=True, help="Of ids that both hosts put at once.")
 @click.option("--seconds", default=120, show_default=True, help="Of work on an ordered log.")
-@click.option("--rates", default=3, show_default=True, help="Times to measure one host, and both.")
+@click.option("--rates", default=3, show_default=True, help="Measurements of one and of both.")
 @click.option("--rate-seconds", default=20, show_default=True, help="Of each measurement.")
-@click.option("--delay", default=20, show_default=True, help="Milliseconds of a slow network.")
+@click.option("--delay", default=20, show_default=True, help="Of a slow network, in ms.")
 @click.option("--only", type=click.Choice(STAGES), help="Only this stage.")
 @click.option("--version", type=click.Choice(list(MOUNTS)), help="Only this one.")
-@click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments and load; default: the time.")
 @click.option(
     "--image",
     type=click.Path(path_type=Path),
     default=HOME / "build" / "nfs",
-    help="Where the machine is kept.  [default: build/nfs]",
+    help="The folder of the machine.  [default: build/nfs]",
 )
 def main(
     rounds: int,
@@ -62,7 +62,7 @@ def main(
 ) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # ends the machine, too
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # also ends the machine
     disk = Image(image)
     try:
         disk.make()
@@ -70,30 +70,21 @@ def main(
         print(f"NO NFS: {error}")
         sys.exit(1)
     is_right = True
+    rate_options = (f"--times={rates}", f"--seconds={rate_seconds}", f"--delay-ms={delay}")
+    programs: dict[str, tuple[str, ...]] = {
+        "hosts": ("tests.nfs.guest", f"--rounds={rounds}", f"--seed={seed}", f"--lives={lives}"),
+        "logs": ("tests.nfs.ordered_logs", f"--seconds={seconds}"),
+        "rates": ("tests.nfs.log_rates", *rate_options),
+    }
     for each in MOUNTS if version is None else (version,):
         print(f"NFS {each}", flush=True)
         with tempfile.TemporaryDirectory(prefix="fsmq-nfs-") as folder:
-            mount = f"--options={MOUNTS[each]}"
-            of_queues = (f"--rounds={rounds}", mount, f"--seed={seed}", f"--lives={lives}")
-            of_logs = (f"--seconds={seconds}", mount)
-            of_rates = (
-                f"--times={rates}",
-                f"--seconds={rate_seconds}",
-                f"--delay-ms={delay}",
-                mount,
-            )
-            for stage, module, words in zip(
-                STAGES,
-                ("tests.nfs.guest", "tests.nfs.ordered_logs", "tests.nfs.log_rates"),
-                (of_queues, of_logs, of_rates),
-                strict=True,
-            ):
-                if only not in (None, stage):
-                    continue
+            for stage in STAGES if only is None else (only,):
+                module, *options = programs[stage]
                 place = Path(folder, module)
                 place.mkdir()
                 try:
-                    for line in run(disk, place, module, *words):
+                    for line in run(disk, place, module, *options, f"--options={MOUNTS[each]}"):
                         print(f"  {line}", flush=True)
                 except RuntimeError as error:
                     print(error)

@@ -1,11 +1,11 @@
-"""The long run: thousands of power cuts and hundreds of kills, with figures at the end.
+"""Thousands of power cuts and hundreds of kills.
 
     python -m tests.soak.power        2,000 power cuts, 500 kills, 400 cuts of a fifo queue with
-                                      kills and clocks, 20 of each kind of log, schedule and given
-                                      id, 400 kills on logs, the crash states of any two verbs
+                                      kills and clock changes, 20 of each kind of log, schedule and
+                                      given id, 400 kills on logs, crash states of any two verbs
     python -m tests.soak.power --cuts 100 --kills 0 --fifo 0 --others 0 --no-replay --seed 7
 
-Exit code 1 and the findings if one promise was broken. As root; about an hour on two cores.
+Prints the broken promises. With any the exit code is 1. As root; about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from tests.replay.scenario import Scenario, check_scenario, record
 from tests.replay.states import TooMany
 from tests.replay.verbs import VERBS
 
-ROUNDS_EACH = 25  # on one image
+ROUNDS_EACH = 25  # with one image
 FILESYSTEMS = ("ext4", "xfs")
 SYNCS = ("auto", "fsync", "syncfs")
 FIFO_SYNCS: Sequence[SyncMode] = ("auto", "fsync")
 LOADS = (MIXED, CONTENDED)
-# What is played, and in which ways.
+# Other stories and their variants.
 OTHERS: dict[str, tuple[Callable[[Disk, Path, Any, int, str], None], Sequence[str]]] = {
     "logs": (test_log_power.story, ("host", "hosts")),
     "schedules": (test_schedule_power.story, FIFO_SYNCS),
@@ -56,7 +56,7 @@ OTHERS: dict[str, tuple[Callable[[Disk, Path, Any, int, str], None], Sequence[st
 def cuts(
     rounds: int, seed: int, folder: Path, syncs: Sequence[str] = SYNCS
 ) -> Iterator[tuple[str, Results]]:
-    """Cut the power so many times, in turn in each configuration; a results after each image."""
+    """Cut the power in each configuration in turn; the results of each image."""
     images = -(-rounds // ROUNDS_EACH)
     configurations = cycle(product(FILESYSTEMS, syncs, (1, 2)))
     for number, (kind, sync, processes) in enumerate(islice(configurations, images)):
@@ -80,10 +80,10 @@ def run_cuts(rounds: int, seed: int, folder: Path, syncs: Sequence[str]) -> Resu
                 bar.update(results.rounds)
                 for finding in results.findings:
                     print(f"\n{name}: {finding.kind}: {finding.text}", flush=True)
-    finally:  # Ctrl-C ends it, with the figures so far
+    finally:  # also after Ctrl-C
         for name, results in by_name.items():
             print(f"{name}: {results}")
-        print(f"power cuts in all: {total}", flush=True)
+        print(f"all power cuts: {total}", flush=True)
     return total
 
 
@@ -107,48 +107,50 @@ def run_kills(rounds: int, seed: int, folder: Path) -> Results:
             bar.update(results.rounds)
             for finding in results.findings:
                 print(f"\nkills: {finding.kind}: {finding.text}", flush=True)
-    print(f"kills in all: {total}")
+    print(f"all kills: {total}")
     return total
 
 
 def run_fifo(rounds: int, seed: int, folder: Path) -> int:
-    """Cut the power of a fifo queue whose programs are killed and whose clocks are set.
+    """Cut the power of a fifo queue while programs are killed and clocks are changed.
 
-    How many images broke a promise.
+    Returns how many images break a promise.
     """
     found = kills = 0
     with click.progressbar(length=rounds, label="fifo queues", file=sys.stderr) as bar:
         for number, first in enumerate(range(0, rounds, ROUNDS_EACH)):
             kind, sync = FILESYSTEMS[number % 2], FIFO_SYNCS[number // 2 % 2]
-            here, some = folder / f"fifo-{number}", min(ROUNDS_EACH, rounds - first)
+            here, cut = folder / f"fifo-{number}", min(ROUNDS_EACH, rounds - first)
             with Disk(here, kind) as disk:
                 try:
-                    kills += story(disk, here, sync, some, f"{seed}-{number}")
+                    kills += story(disk, here, sync, cut, f"{seed}-{number}")
                 except AssertionError:
                     found += 1
                     print(f"\nfifo queue, {kind}, --sync {sync}:", traceback.format_exc())
-            bar.update(some)
+            bar.update(cut)
     print(f"fifo queues: {rounds} cuts, {kills} programs killed, {found} images break a promise")
     return found
 
 
 def run_others(rounds: int, seed: int, folder: Path) -> int:
-    """Cut the power under logs, schedules and ids so many times each, in all configurations.
+    """Cut the power of logs, schedules and ids in all configurations, and kill users of logs.
 
-    And kill those that work on logs ten times as often. How many of all these break a promise.
+    rounds: cuts of each configuration, and a tenth of the kills of each kind of log. Returns how
+    many configurations break a promise.
     """
     found = 0
     configurations = [
-        (what, kind, how)
-        for what, (_, hows) in OTHERS.items()
-        for kind, how in product(FILESYSTEMS, hows)
+        (name, kind, variant)
+        for name, (_, variants) in OTHERS.items()
+        for kind, variant in product(FILESYSTEMS, variants)
     ]
     with click.progressbar(configurations, label="logs, schedules, ids", file=sys.stderr) as bar:
-        for what, kind, how in bar:
-            here = folder / f"{what}-{kind}-{how}"
+        for name, kind, variant in bar:
+            here = folder / f"{name}-{kind}-{variant}"
             with Disk(here, kind) as disk:
-                play = partial(OTHERS[what][0], disk, here, how, rounds, f"{seed}{kind}{how}")
-                found += not _keeps(f"{what}, {kind}, {how}", play)
+                story_seed = f"{seed}{kind}{variant}"
+                play = partial(OTHERS[name][0], disk, here, variant, rounds, story_seed)
+                found += not _keeps(f"{name}, {kind}, {variant}", play)
     for writers in ("host", "hosts"):
         here = folder / f"killed-{writers}"
         here.mkdir()
@@ -159,7 +161,7 @@ def run_others(rounds: int, seed: int, folder: Path) -> int:
 
 
 def _keeps(name: str, story: Callable[[], object]) -> bool:
-    """Whether a story keeps all promises; what it breaks is printed."""
+    """Whether a story keeps all promises; a broken one is printed."""
     try:
         story()
     except AssertionError:
@@ -170,13 +172,16 @@ def _keeps(name: str, story: Callable[[], object]) -> bool:
 
 @dataclass
 class Replays:
-    """What was found in the crash states of one verb with each other verb behind it."""
+    """The crash states of one verb with each other verb behind it.
+
+    new: states that were not in an earlier scenario. skipped: scenarios with too many states.
+    """
 
     verb: str
     states: int = 0
-    looked_at: int = 0
+    new: int = 0
     scenarios: int = 0
-    left_out: int = 0
+    skipped: int = 0
     broken: list[str] = field(default_factory=list)
 
     def add(self, name: str, scenario: Scenario) -> None:
@@ -184,20 +189,20 @@ class Replays:
         try:
             checked = check_scenario(scenario, seen=_SEEN)
         except TooMany:
-            self.left_out += 1
+            self.skipped += 1
             return
         self.states += checked.states
-        self.broken += (f"{name}: {told}" for told in checked.broken)
+        self.broken += (f"{name}: {text}" for text in checked.broken)
 
 
-_SEEN: set[object] = set()  # states that this process has looked at
+_SEEN: set[object] = set()  # states that this process has inspected
 
 
 def replays_of(first: str) -> Replays:
-    """Every crash state of one verb in all company: a mover, syncfs, and any verb behind it.
+    """Every crash state of one verb with a mover, with syncfs, and with any verb behind it.
 
-    The first is acknowledged, or was another process's, which has not come to its last syncs. At
-    each of its calls it fails, or a program starts; and then another process tries the same again.
+    The first verb is acknowledged, or another process has done it without its last syncs. Also each
+    of its calls fails, or a program starts there, and then another process tries the same.
     """
     found = Replays(first)
     before = len(_SEEN)
@@ -208,13 +213,13 @@ def replays_of(first: str) -> Replays:
             found.add(f"{first}, {second}", scenario)
     for name, scenario in all_happenings(first):
         found.add(name, scenario)
-    found.looked_at = len(_SEEN) - before
+    found.new = len(_SEEN) - before
     return found
 
 
 def run_replays(verbs: Sequence[str], jobs: int) -> int:
-    """Every crash state of every two verbs, with a line for each first; how many are broken."""
-    total = Replays("in all")
+    """Inspect every crash state of any two verbs; how many are broken."""
+    total = Replays("all")
     context = multiprocessing.get_context("spawn")
     with (
         context.Pool(jobs) as pool,
@@ -222,13 +227,13 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
     ):
         for found in pool.imap_unordered(replays_of, verbs):
             total.states += found.states
-            total.looked_at += found.looked_at
+            total.new += found.new
             total.scenarios += found.scenarios
-            total.left_out += found.left_out
+            total.skipped += found.skipped
             total.broken += found.broken
             print(
                 f"\ncrash states of {found.verb} and any verb behind it: {found.states},"
-                f" {found.looked_at} of them new, {len(found.broken)} break a promise",
+                f" {found.new} of them new, {len(found.broken)} break a promise",
                 *found.broken,
                 sep="\n",
                 flush=True,
@@ -236,9 +241,9 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
             bar.update(1)
     print(
         f"crash states of {len(verbs)} verbs with each of {len(VERBS)} behind them, the first"
-        f" acknowledged or not: {total.states}, {total.looked_at} of them different,"
-        f" {len(total.broken)} break a promise; of {total.scenarios} scenarios"
-        f" {total.left_out} have too many states to be looked at"
+        f" acknowledged or not: {total.states}, {total.new} of them different,"
+        f" {len(total.broken)} break a promise; {total.skipped} of {total.scenarios} scenarios"
+        " have too many states and were skipped"
     )
     return len(total.broken)
 
@@ -249,7 +254,7 @@ def run_replays(verbs: Sequence[str], jobs: int) -> int:
 @click.option("--fifo", default=400, show_default=True, help="Power cuts of a fifo queue.")
 @click.option("--others", default=20, show_default=True, help="Power cuts of logs and others.")
 @click.option("--sync", "syncs", type=click.Choice(SYNCS), multiple=True, help="Only with these.")
-@click.option("--seed", type=int, help="Of the moments and the load; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments and load; default: the time.")
 @click.option("--replay/--no-replay", default=True, show_default=True, help="Crash states.")
 @click.option("--verb", "verbs", type=click.Choice(VERBS), multiple=True, help="Only these first.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default="cores", help="For the states.")
@@ -273,9 +278,8 @@ def main(
             try:
                 findings += len(run_cuts(rounds, seed, Path(folder), syncs or SYNCS).findings)
             except CannotMount as error:
-                raise click.ClickException(
-                    f"{error}; --cuts 0 --fifo 0 --others 0 leaves cuts out"
-                ) from None
+                text = f"{error}; --cuts 0 --fifo 0 --others 0 skips all cuts"
+                raise click.ClickException(text) from None
         if others:
             findings += run_others(others, seed, Path(folder))
         if fifo:

@@ -1,11 +1,10 @@
-"""Power cuts under Spark: a filesystem with the spool, both checkpoints and the sink loses power.
+"""Power cuts of a filesystem with a spool, both checkpoints and the sink of Spark streams.
 
     python -m tests.soak.spark_power --rounds 10
 
-A stream writes rows into a queue and another takes them into a file sink, until the power of
-their disk is cut at an arbitrary moment. Then all is started again on what was on stable media. At
-the end every row has to be in the sink, once, and fsck has nothing to say. As root; exit code 1
-otherwise.
+A stream writes rows into a queue and another takes them into a file sink, until the power of their
+disk is cut at a random moment. Then all restarts with the data on stable media. At the end the sink
+must have every row once, and fsck no finding. Otherwise the exit code is 1. As root.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ _LONGEST_S = 3.0  # from the first batch in the sink to the cut
 
 
 def run(folder: Path, kind: str, rounds: int, seed: object) -> Outcome:
-    """So many cuts in an empty folder, then a drain, then a look at the sink."""
+    """Cut the power in each round, then drain the queue and read the sink.
+
+    folder: an empty one.
+    """
     chance = random.Random(str(seed))
     began, mended, rows = time.monotonic(), 0, 0
     (folder / "in").mkdir(parents=True)
@@ -44,7 +46,7 @@ def run(folder: Path, kind: str, rounds: int, seed: object) -> Outcome:
             with Spool(suite.root) as spool:
                 spool.create_queue(QUEUE)
             for number in range(rounds):
-                # No more: it is a small disk, and all may come to stand on it.
+                # Few files, because all rows may be on this small disk.
                 for file in range(number * _FILES, (number + 1) * _FILES):
                     rows = feed(folder / "in", file)
                 _start(suite)
@@ -64,14 +66,14 @@ def run(folder: Path, kind: str, rounds: int, seed: object) -> Outcome:
                 left = spool.counts(QUEUE).total
             findings = check(suite.root).findings
             assert not findings, findings
-            print(f"{mended} files of Spark were left empty by {rounds} cuts")
+            print(f"{rounds} cuts left {mended} files of Spark empty")
         finally:
             suite.close()
     return Outcome(rows, found, left, rounds, rounds, time.monotonic() - began)
 
 
 def _mend(place: Path) -> int:
-    """Remove what a cut has left empty, as docs/spark.md says; how many files."""
+    """Remove the files that a cut has left empty, as docs/spark.md says; their number."""
     folders = [path for path in (place / name for name in _LOGS) if path.exists()]
     command = ["find", *folders, "-type", "f", "-empty", "-print", "-delete"]
     return subprocess.run(command, capture_output=True, check=True).stdout.count(b"\n")
@@ -85,7 +87,7 @@ def _start(suite: Suite) -> None:
 @click.command(help=__doc__)
 @click.option("--rounds", default=10, show_default=True, help="Power cuts.")
 @click.option("--kind", default="ext4", show_default=True, type=click.Choice(["ext4", "xfs"]))
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(rounds: int, kind: str, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)

@@ -1,9 +1,9 @@
-"""All plays of all stories: programs that start, fail, are stopped and meet, at every call.
+"""All plays of all stories: at every call it fails, or programs start, are stopped or meet.
 
     python -m tests.soak.stories
     python -m tests.soak.stories --story "given ids" --kind starts
 
-Exit code 1 and the findings if one promise was broken, each with the trace of one play.
+Prints the broken promises, each with the trace of one play. With any the exit code is 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.power.disk import ext4_if_possible
 from tests.stories.every import STORIES
 from tests.stories.plays import KINDS, Finding, Play, explore
 
-Told = tuple[str, str, Play, int, list[Finding]]
+Explored = tuple[str, str, Play, int, list[Finding]]
 
 
 @click.command(help=__doc__)
@@ -48,15 +48,15 @@ def main(stories: tuple[str, ...], kinds: tuple[str, ...], step: int, jobs: int)
             broken[name, kind] += len(findings)
             if findings:
                 calls = [str(finding.at) for finding in findings]
-                print(f"\n{findings[0]}\n{name}: {play}: at {len(calls)} of {number}:", *calls)
-                sys.stdout.flush()
+                header = f"\n{findings[0]}\n{name}: {play}: at {len(calls)} of {number}:"
+                print(header, *calls, flush=True)
     for name, kind in played:
         print(f"{name}, {kind}: {played[name, kind]} plays, {broken[name, kind]} break a promise")
     print(f"{time.monotonic() - started:.0f} s, {broken.total()} findings")
     sys.exit(broken.total() > 0)
 
 
-def _explore(task: tuple[str, str, Play, int]) -> Told:
+def _explore(task: tuple[str, str, Play, int]) -> Explored:
     name, kind, play, step = task
     with ext4_if_possible("fsmq-stories-") as folder:
         found = list(explore(STORIES[name], play, folder, step))

@@ -1,10 +1,10 @@
-"""Kills: a stream's driver dies at random, again and again, while producers post.
+"""Kills the driver of a stream, again and again at random moments, while messages are put.
 
     python -m tests.soak.stream_kills --rounds 20
 
-Every message has to come out of the file sink, once. In every second round the JVM and the driver
-die alone, and the processes beside them have to find out for themselves. Exit code 1 if a message
-is lost, twice, or another.
+The file sink must have every message once. In every second round only the driver and the JVM are
+killed, and their child processes must end by themselves. The exit code is 1 if a message is lost,
+duplicated or changed.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tests.pipeline.driver import CONSUMER, QUEUE, drained
 from tests.pipeline.processes import PATIENCE_S, Program
 
 DRIVER = "tests.pipeline.driver"
-_LONGEST_S = 3.0  # from a driver's first batch to its end
+_LONGEST_S = 3.0  # from a driver's first batch to the kill
 _PER_PUT, _PAUSE_S = 20, 0.1
 
 
 @dataclass
 class Outcome:
-    """What was posted, what the sink has, and in how many batches drivers died."""
+    """posted: bodies by id. found: ids in the sink. with_open_batch: kills during a batch."""
 
     posted: dict[str, str] = field(default_factory=dict)
     found: Counter[str] = field(default_factory=Counter)
-    others: int = 0  # with another body than was posted
+    others: int = 0  # messages with a changed body
     kills: int = 0
     with_open_batch: int = 0
     seconds: float = 0.0
@@ -69,7 +69,7 @@ class Outcome:
 
 @contextmanager
 def _producing(root: Path, outcome: Outcome) -> Iterator[None]:
-    """Messages are posted meanwhile."""
+    """Put messages until the ``with`` ends."""
     over = threading.Event()
 
     def produce() -> None:
@@ -101,17 +101,17 @@ def run(
     others: Callable[[], bool] = lambda: True,
     longest: float = _LONGEST_S,
 ) -> Outcome:
-    """So many kills in an empty folder, then a drain in this process, then a look at the sink.
+    """Kill the driver in each round, then drain the queue in this process and read the sink.
 
-    module: the driver. others: whether what else it does has begun. longest: seconds from there to
-    its end.
+    folder: an empty one. module: the driver. others: whether its other work has begun. longest:
+    seconds from then to the kill.
     """
     chance = random.Random(str(seed))
     outcome = Outcome()
     began = time.monotonic()
     batches = folder / "mq" / "consumers" / CONSUMER
     with Suite(folder / "mq", mover=True) as suite:
-        suite.kill("mq")  # the library posts
+        suite.kill("mq")  # the library puts the messages
         with Spool(suite.root, delivers=False) as spool:
             spool.create_queue(QUEUE)
         with _producing(suite.root, outcome):
@@ -125,9 +125,9 @@ def run(
                     outcome.kills += 1
                     outcome.with_open_batch += any(n.endswith(".json") for n in _names(batches))
         with Spool(suite.root, delivers=False) as spool:
-            # What a driver claimed and had not noted when it died comes back by its timer.
+            # Claims of killed drivers that are in no batch end by their timers.
             eventually(partial(_all_are_ready, spool), PATIENCE_S)
-            # What the last ones claimed, and Spark has not logged, is given to this one.
+            # This driver gets the batches of the others that Spark has not logged.
             rows = list(drained(spark, folder))
             left = spool.counts(QUEUE).total
             assert left == 0, f"{left} messages are left in the queue"
@@ -156,7 +156,7 @@ def _is_at_work(driver: Program, batches: Path, before: set[str]) -> bool:
 
 @click.command(help=__doc__)
 @click.option("--rounds", default=20, show_default=True, help="Kills.")
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(rounds: int, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)

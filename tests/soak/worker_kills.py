@@ -1,16 +1,16 @@
-"""Kills of what works for a driver, while the driver lives: Python workers and executors.
+"""Kills Python workers and executors of a driver that continues to run.
 
     python -m tests.soak.worker_kills --kills 10
 
-A stream writes rows into a queue and another takes them into a file sink, in one driver. Meanwhile
-processes of it die at random, in turn
+In one driver, a stream writes rows into a queue and another takes them into a file sink. Random
+processes are killed, first of one kind, then of the next:
 
-    tasks      Python workers in which tasks run: Spark runs the tasks again
-    helpers    also those beside the driver, which Spark does not start again: the query ends with
-               an error, and the driver is started again, as a service would be
-    executors  of a cluster of two executors, each a JVM of its own: Spark starts others
+    tasks      Python workers that run tasks: Spark runs the tasks again
+    helpers    also those of the driver, which Spark does not restart: the query ends with an error,
+               and the driver is restarted, as by a service manager
+    executors  the JVMs of a cluster of two executors: Spark starts others
 
-At the end every row has to be in the sink, once. Exit code 1 otherwise.
+At the end the sink must have every row once. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.pipeline.processes import PATIENCE_S, Program
 
 
 class Kind(NamedTuple):
-    """Which processes die, by words of their command lines, and how long between two at most."""
+    """The processes to kill, by words of their command lines. longest: seconds between two."""
 
     master: str
     words: tuple[str, ...]
@@ -44,15 +44,20 @@ class Kind(NamedTuple):
 KINDS = {
     "tasks": Kind("local[2,4]", ("pyspark.daemon pyspark.worker",), 1.5),
     "helpers": Kind("local[2,4]", ("pyspark.daemon", "python_streaming_source_runner"), 1.5),
-    # One takes seconds to start: with shorter pauses none would ever get to work.
+    # An executor takes seconds to start: with shorter pauses none would ever work.
     "executors": Kind("local-cluster[2,1,1024]", ("CoarseGrainedExecutorBackend",), 8.0),
 }
 _PAUSE_S = 0.2  # between files of rows
 
 
+def wanted_rows(number: int) -> Counter[str]:
+    """Each of the first rows of a feed once."""
+    return Counter(f"row {n}" for n in range(number))
+
+
 @dataclass
 class Outcome:
-    """What was written, what the sink has, and what it took."""
+    """rows: how many were written. found: those in the sink. left: how many are in the queue."""
 
     rows: int
     found: Counter[str]
@@ -63,11 +68,11 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        return self.found == Counter(f"row {n}" for n in range(self.rows)) and not self.left
+        return self.found == wanted_rows(self.rows) and not self.left
 
     def __str__(self) -> str:
-        lost = sum(1 for n in range(self.rows) if not self.found[f"row {n}"])
-        twice = sum(1 for number in self.found.values() if number > 1)
+        lost = (wanted_rows(self.rows) - self.found).total()
+        twice = sum(number > 1 for number in self.found.values())
         return (
             f"{self.kills} kills, {self.restarts} restarts of the driver; {self.rows:,} rows,"
             f" {self.found.total():,} in the sink; {lost} lost, {twice} twice,"
@@ -76,7 +81,10 @@ class Outcome:
 
 
 def run(folder: Path, kind: Kind, kills: int, seed: object) -> Outcome:
-    """So many kills of one kind in an empty folder, then a drain, then a look at the sink."""
+    """Kill processes of one kind, then drain the queue and read the sink.
+
+    folder: an empty one.
+    """
     chance = random.Random(str(seed))
     began = time.monotonic()
     (folder / "in").mkdir(parents=True)
@@ -94,7 +102,7 @@ def run(folder: Path, kind: Kind, kills: int, seed: object) -> Outcome:
                         arbitrary_moment(chance, 0.0, kind.longest)
                         found = driver.descendants(*kind.words)
                         done += bool(found) and driver.kill_one(chance.choice(found))
-                    # It has to get over the last one, too.
+                    # It has to continue after the last kill, too.
                     eventually(partial(is_at_work, driver, folder, batches(folder)), PATIENCE_S)
         found_rows = drained(folder, folder)
         with Spool(suite.root, delivers=False) as spool:
@@ -104,7 +112,7 @@ def run(folder: Path, kind: Kind, kills: int, seed: object) -> Outcome:
 
 
 def batches(folder: Path) -> int:
-    """The micro-batches that the sink has."""
+    """The number of micro-batches in the sink."""
     log = folder / "out" / "_spark_metadata"
     return sum(1 for path in log.glob("*") if path.name[0] != ".") if log.exists() else 0
 
@@ -117,7 +125,7 @@ def is_at_work(driver: Program, folder: Path, before: int) -> bool:
 @click.command(help=__doc__)
 @click.option("--kills", default=10, show_default=True, help="Of each kind.")
 @click.option("--kind", type=click.Choice(list(KINDS)), help="Only this one.")
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 def main(kills: int, kind: str | None, seed: int | None) -> None:
     seed = int(time.time()) if seed is None else seed
     print(f"seed {seed}", flush=True)

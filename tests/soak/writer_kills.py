@@ -1,10 +1,10 @@
-"""Kills of the writer: a driver that writes rows into a queue dies at random, again and again.
+"""Kills a driver that writes rows into a queue, again and again at random moments.
 
     python -m tests.soak.writer_kills --rounds 20
 
-In turn as a stream over files of rows, and as one ``df.write`` for each file, under a job's name
-and the file's number. Every row has to be a message, once, and nothing may be left in ``staging/``.
-Exit code 1 otherwise.
+It writes files of rows first as a stream, then with one ``df.write`` for each file, with the name
+of a job and the number of the file. Every row must be one message, and ``staging/`` must be empty
+at the end. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from fsmq.spool import Spool, prepare
 from tests.harness.suite import Suite, arbitrary_moment, eventually
 from tests.pipeline.chain import producing
 from tests.pipeline.processes import PATIENCE_S, Program
+from tests.soak.worker_kills import wanted_rows
 
 QUEUE, JOB = "jobs", "files"
 WAYS = ("stream", "write")
 _MODULE = "tests.soak.writer_kills"
-_LONGEST_S = 2.0  # from the first sign of a job to the kill
-_LATE = 0.5  # of the kills come between a commit and its end, as far as that can be met
+_LONGEST_S = 2.0  # from the first part of a job to the kill
+_LATE = 0.5  # the share of kills that wait for a commit, to be between it and its end
 _PAUSE_S = 0.05  # between files of rows
 
 
 @dataclass
 class Written:
-    """How many rows there were, and what the queue has."""
+    """rows: how many were written. found: those in the queue. left: jobs in ``staging/``."""
 
     rows: int
     found: Counter[str]
@@ -49,12 +50,11 @@ class Written:
 
     @property
     def is_right(self) -> bool:
-        whole = Counter(f"row {n}" for n in range(self.rows))
-        return self.found == whole and not self.left
+        return self.found == wanted_rows(self.rows) and not self.left
 
     def __str__(self) -> str:
-        lost = sum(1 for n in range(self.rows) if not self.found[f"row {n}"])
-        twice = sum(1 for number in self.found.values() if number > 1)
+        lost = (wanted_rows(self.rows) - self.found).total()
+        twice = sum(number > 1 for number in self.found.values())
         return (
             f"{self.kills} kills ({self.before} before a commit, {self.after} between a commit and"
             f" its end), {self.rows:,} rows, {self.found.total():,} messages; {lost} lost,"
@@ -63,7 +63,7 @@ class Written:
 
 
 def drive(folder: Path, way: str, drains: bool) -> None:
-    """A driver, in a process of its own: writes until it is killed, or what is there."""
+    """The driver process: write files until it is killed. drains: only the files that exist."""
     from fsmq.pipeline import session
 
     spark = session("writer kills", master="local[2]")
@@ -78,7 +78,7 @@ def drive(folder: Path, way: str, drains: bool) -> None:
         spark.stop()
         return
     done = folder / "done"
-    # From the one before the last that is known to be done: a file may well be written twice.
+    # Starts one file earlier than needed: a file may be written twice.
     for number in count(max(0, int(done.read_text()) - 1) if done.exists() else 0):
         source = folder / "in" / f"{number:09}.txt"
         if drains and not source.exists():
@@ -94,7 +94,10 @@ def drive(folder: Path, way: str, drains: bool) -> None:
 
 
 def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
-    """So many kills in an empty folder, then a drain, then a look at the queue."""
+    """Kill the driver in each round, then write the remaining rows and read the queue.
+
+    folder: an empty one.
+    """
     chance = random.Random(str(seed))
     began = time.monotonic()
     staging = folder / "mq" / "staging"
@@ -104,11 +107,11 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
         suite.kill("mq")
         with Spool(suite.root, delivers=False) as spool:
             spool.create_queue(QUEUE)
-        # What is left is written at the end, and a write of each file takes its time.
+        # The remaining files are written at the end, and each write takes some time.
         files = 30 * rounds if way == "stream" else 4 * rounds + 4
         with producing(folder / "in", _PAUSE_S, files) as rows:
             for number in range(rounds):
-                # What the last one has committed, the mover brings forward.
+                # The mover completes the jobs that the last driver has committed.
                 eventually(partial(_is_settled, staging), PATIENCE_S)
                 with Program(folder, _MODULE, "--drive", folder, "--way", way) as driver:
                     known = _open_jobs(staging)
@@ -133,7 +136,7 @@ def run(folder: Path, way: str, rounds: int, seed: object) -> Written:
 
 
 def _states(staging: Path) -> list[str]:
-    """What stands there: jobs being written, jobs that are committed and not at their end."""
+    """The state of each job: open while it is written, then committed."""
     jobs = [name for name in os.listdir(staging) if ":" in name]
     return ["open" if name[0] == "." else "committed" for name in jobs]
 
@@ -155,7 +158,7 @@ def _open_jobs(staging: Path) -> dict[str, set[str]]:
             try:
                 found[name] = set(os.listdir(staging / name))
             except FileNotFoundError:
-                continue  # committed just now
+                continue  # committed meanwhile
     return found
 
 
@@ -166,7 +169,7 @@ def _is_at_work(driver: Program, staging: Path, known: dict[str, set[str]]) -> b
 
 @click.command(help=__doc__)
 @click.option("--rounds", default=20, show_default=True, help="Kills, half of them of each way.")
-@click.option("--seed", type=int, help="Of the moments; the time if not given.")
+@click.option("--seed", type=int, help="Of the random moments; default: the time.")
 @click.option("--way", type=click.Choice(WAYS), help="Only this one.")
 @click.option("--drive", "driven", type=click.Path(path_type=Path), hidden=True)
 @click.option("--drain", is_flag=True, hidden=True)

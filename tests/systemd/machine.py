@@ -1,7 +1,7 @@
-"""A machine for tests: this one's files under an overlay, booted by a systemd of its own.
+"""A container for tests: the files of this machine under an overlay, booted by systemd.
 
-It has namespaces of its own for everything, the network too, in which only the loopback is up. What
-is written there is written to memory and is gone afterwards.
+All its namespaces are its own. Its network has only the loopback. Its files are written to memory
+and are lost at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.harness.suite import HOME, PATIENCE_S
 
 _SYSTEMD = Path("/lib/systemd/systemd")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What a machine without devices and without a network has no use for.
+# Useless without devices and a network.
 _MASKED = (
     "getty.target",
     "systemd-udevd.service",
@@ -32,7 +32,7 @@ _MASKED = (
     "systemd-udevd-kernel.socket",
     "systemd-udevd-control.socket",
 )
-# Runs as the first process of the namespaces and becomes systemd.
+# The first process of the namespaces; it becomes systemd.
 _INIT = """
 set -e
 mount --make-rprivate /
@@ -49,26 +49,24 @@ pivot_root . mnt/old
 umount -l mnt/old
 exec env -i container=fsmq-test PATH="$PATH" /lib/systemd/systemd --log-target=journal </dev/null
 """
-
-
-# Each look starts programs in the machine.
-_LOOK_EVERY_S = 0.25
+# Each check starts programs in the machine.
+_CHECK_EVERY_S = 0.25
 
 
 def eventually(holds: Callable[[], Any], patience: float = PATIENCE_S) -> Any:
-    """As `suite.eventually`, with fewer looks."""
+    """Like `suite.eventually`, with longer pauses."""
 
-    def look() -> Any:
+    def checked() -> Any:
         answer = holds()
         if not answer:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_CHECK_EVERY_S)
         return answer
 
-    return suite.eventually(look, patience)
+    return suite.eventually(checked, patience)
 
 
 class Machine:
-    """A booted machine; made by :func:`booted`."""
+    """A booted machine, see :func:`booted`."""
 
     def __init__(self, root: Path, pid: int) -> None:
         self.root = root
@@ -76,12 +74,12 @@ class Machine:
 
     def command(self, command: Sequence[str], env: dict[str, str] | None = None) -> list[str]:
         """The command line that runs a command in the machine, as root."""
-        given = {"PATH": _PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"} | (env or {})
-        inside = ["env", "-i", *(f"{name}={value}" for name, value in given.items()), *command]
+        variables = {"PATH": _PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"} | (env or {})
+        inside = ["env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command]
         return ["nsenter", f"--target={self.pid}", "--all", "--root", "--wd", *inside]
 
     def run(self, *command: str, env: dict[str, str] | None = None) -> str:
-        """Run a command in the machine; what it printed. Fails if it does."""
+        """Run a command in the machine that has to succeed; its output."""
         done = self.attempt(*command, env=env)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self._journal()}"
         return done.stdout
@@ -99,28 +97,27 @@ class Machine:
         )
 
     def show(self, unit: str, name: str) -> str:
-        """A property of a unit, as systemd has it."""
+        """A property of a unit."""
         return self.run("systemctl", "show", "--value", f"--property={name}", unit).strip()
 
     def is_active(self, unit: str) -> bool:
         return self.attempt("systemctl", "is-active", "--quiet", unit).returncode == 0
 
     def path(self, path: str) -> Path:
-        """Where a file of the machine's disk lies for us; not for what is mounted in it."""
+        """The path outside of a file on the machine's disk; not for its other mounts."""
         return self.root / path.lstrip("/")
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, as an administrator would."""
+        """Write a file on the machine's disk."""
         self.path(path).parent.mkdir(parents=True, exist_ok=True)
         self.path(path).write_text(text)
 
     def _journal(self) -> str:
-        done = self.attempt("journalctl", "--no-pager", "--lines=40", "--output=short")
-        return done.stdout
+        return self.attempt("journalctl", "--no-pager", "--lines=40", "--output=short").stdout
 
 
 def skip_where_impossible() -> None:
-    """Skip a test with the reason where no machine can be booted, or none has our Python."""
+    """Skip a test if no machine can be booted here."""
     if os.geteuid() != 0:
         pytest.skip("only root can boot a machine")
     if not _SYSTEMD.exists():
@@ -133,26 +130,26 @@ def skip_where_impossible() -> None:
 
 
 def system_python() -> str:
-    """An interpreter that the units may run, binary-compatible with the one of this environment."""
+    """An interpreter that the units can run, binary-compatible with the one of this environment."""
     base = os.path.realpath(sys.base_prefix)
     if not base.startswith(("/root/", "/home/")):
         return os.path.realpath(sys.executable)
     version = f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
     if not os.access(version, os.X_OK):
-        pytest.skip(f"Python lies in {base}, which the units may not look into; no {version}")
+        pytest.skip(f"Python is in {base}, which the units cannot read; no {version}")
     return version
 
 
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
-    """Boot a machine whose disk is kept in ``folder``; whatever happens, nothing is left of it."""
+    """Boot a machine with its disk in ``folder``, and remove it at the end, also after an error."""
     cgroup = _cgroup2()
     assert cgroup is not None
     cgroup /= f"fsmq-test-{os.getpid()}"
     with contextlib.ExitStack() as undo:
         root = _overlay(folder, undo)
         for enabled in (root / "etc/systemd/system").glob("*.wants"):
-            shutil.rmtree(enabled)  # the services of this machine are none of that one's
+            shutil.rmtree(enabled)  # the services of this machine
         for unit in _MASKED:
             place = root / "etc/systemd/system" / unit
             place.unlink(missing_ok=True)
@@ -161,8 +158,8 @@ def booted(folder: Path) -> Iterator[Machine]:
         (root / "etc/fstab").write_text("")
         try:
             cgroup.mkdir()
-        except OSError as error:  # a container may have them read-only
-            pytest.skip(f"cannot make a cgroup: {error}")
+        except OSError as error:  # read-only in some containers
+            pytest.skip(f"cannot create a cgroup: {error}")
         undo.callback(_remove_cgroup, cgroup)
         outer = _start(root, cgroup, folder / "console")
         undo.callback(_end, outer)
@@ -187,7 +184,7 @@ def _mount(undo: contextlib.ExitStack, *arguments: str) -> None:
 
 
 def _start(root: Path, cgroup: Path, console: Path) -> subprocess.Popen[bytes]:
-    """Start unshare in the cgroup that becomes the root of the machine's own."""
+    """Start unshare in the cgroup that becomes the root cgroup of the machine."""
     namespaces = ["--pid", "--mount", "--uts", "--ipc", "--cgroup", "--net"]
     enter = f'echo $$ > "{cgroup}/cgroup.procs"; exec "$@"'
     unshare = ["unshare", "--fork", "--kill-child", *namespaces]
@@ -221,7 +218,7 @@ def _is_systemd(pid: str) -> bool:
 def _when_up(machine: Machine, console: Path) -> Machine:
     def state() -> bool:
         done = machine.attempt("systemctl", "is-system-running")
-        # "degraded": some unit of this machine cannot run there, which is none of our business.
+        # "degraded": some unit of this machine cannot run in the container.
         return done.stdout.strip() in ("running", "degraded")
 
     try:
@@ -232,7 +229,7 @@ def _when_up(machine: Machine, console: Path) -> Machine:
 
 
 def _end(outer: subprocess.Popen[bytes]) -> None:
-    # --kill-child: the first process goes along, and the kernel ends all others of its namespace.
+    # --kill-child: the first process dies, too, and the kernel kills all others of its namespace.
     os.kill(outer.pid, signal.SIGKILL)
     outer.wait()
 
@@ -246,7 +243,7 @@ def _cgroup2() -> Path | None:
 
 
 def _remove_cgroup(cgroup: Path) -> None:
-    """Remove a cgroup with all below it, once the kernel has buried the processes in it."""
+    """Remove a cgroup and all below it, once the kernel has removed their processes."""
 
     def is_removed() -> bool:
         for folder, _, _ in os.walk(cgroup, topdown=False):
@@ -257,8 +254,8 @@ def _remove_cgroup(cgroup: Path) -> None:
     eventually(is_removed)
 
 
-def copy_of_the_clone(place: Path) -> None:
-    """Copy what a clone of this project would hold."""
+def copy_clone(place: Path) -> None:
+    """Copy the files of a clone of this project."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=HOME,

@@ -1,6 +1,6 @@
-"""fsmq on a machine that systemd has booted: installed, started, hung, killed, restarted, removed.
+"""fsmq on a machine booted by systemd: it is installed, started, hangs, is killed and removed.
 
-The machine has no network. The tests stand in the order of its life, each on what the last left.
+The machine has no network. Each test continues from the state that the test before it has left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.harness.suite import HOME, PATIENCE_S
 from tests.systemd.machine import (
     Machine,
     booted,
-    copy_of_the_clone,
+    copy_clone,
     eventually,
     skip_where_impossible,
     system_python,
@@ -37,10 +37,10 @@ PYTHON = "/usr/local/lib/fsmq/bin/python"
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive for machines without a network, made from a copy of this clone."""
+    """The archive for machines without a network, built from a copy of this clone."""
     skip_where_impossible()
     clone = tmp_path_factory.mktemp("clone")
-    copy_of_the_clone(clone)
+    copy_clone(clone)
     done = subprocess.run(
         ["systemd/bundle.sh"],
         cwd=clone,
@@ -61,7 +61,7 @@ def machine(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             archive.extractall(machine.path("/opt"), filter="data")
         clone = machine.path("/srv/fsmq")
         shutil.copytree(bundle.parents[1], clone, ignore=lambda *_: ["dist"])
-        # With these the clone's own way does without the network, too.
+        # With these the clone can be installed without a network, too.
         shutil.copytree(machine.path(f"{unpacked(machine)}/wheels"), clone / "wheels")
         yield machine
 
@@ -79,24 +79,24 @@ def is_refused(machine: Machine, url: str) -> bool:
 
 
 def processes(machine: Machine, *states: str) -> dict[str, int]:
-    """The main process of each service, by its number in the machine; 0 in another state."""
+    """The pid of each service in the machine; 0 if its state is not one of ``states``."""
     shown = machine.run("systemctl", "show", "--property=MainPID,ActiveState", *SERVICES)
-    found = [dict(line.split("=") for line in one.split()) for one in shown.split("\n\n")]
+    units = [dict(line.split("=") for line in unit.split()) for unit in shown.split("\n\n")]
     return {
-        service: int(of["MainPID"]) if not states or of["ActiveState"] in states else 0
-        for service, of in zip(SERVICES, found, strict=True)
+        service: int(unit["MainPID"]) if not states or unit["ActiveState"] in states else 0
+        for service, unit in zip(SERVICES, units, strict=True)
     }
 
 
 def replaced(machine: Machine, before: dict[str, int]) -> bool:
-    """Whether every service runs as a new process, and is ready."""
+    """Whether every service has a new process that is ready."""
     now = processes(machine, "active")
     return all(now[service] not in (0, before[service]) for service in SERVICES)
 
 
 def test_the_bundle_installs_without_a_network(machine: Machine) -> None:
-    said = machine.run(f"{unpacked(machine)}/systemd/install.sh", env={"PYTHON": system_python()})
-    assert "systemctl enable --now fsmq@main.target" in said
+    output = machine.run(f"{unpacked(machine)}/systemd/install.sh", env={"PYTHON": system_python()})
+    assert "systemctl enable --now fsmq@main.target" in output
     assert machine.run("fsmq", "--version").strip() == f"fsmq {__version__}"
     share = machine.path("/usr/local/share")
     assert (share / "man/man1/fsmq-put.1").read_text().startswith('.TH "FSMQ PUT"')
@@ -110,31 +110,27 @@ def test_the_bundle_installs_without_a_network(machine: Machine) -> None:
 def test_the_target_starts_the_suite(machine: Machine) -> None:
     machine.run("systemctl", "enable", "--now", "fsmq@main.target")
     eventually(lambda: all(machine.is_active(service) for service in SERVICES))
-    # Active means ready: each has said so itself.
+    # Active means that the service has reported that it is ready.
     assert machine.show("fsmq-mq@main", "StatusText") == f"listening on {URL}"
     assert machine.show("fsmq-mover@main", "StatusText") == "serving /var/lib/fsmq/main"
     assert machine.run("systemctl", "is-enabled", "fsmq@main.target").strip() == "enabled"
 
 
-def test_half_of_the_memory_is_the_most_that_mq_gets(machine: Machine) -> None:
+def test_mq_is_limited_to_half_of_the_memory(machine: Machine) -> None:
     most = int(machine.show("fsmq-mq@main", "MemoryMax"))
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert most == pytest.approx(total / 2, rel=0.01)
 
 
-def test_one_user_owns_the_spool_and_nobody_else_sees_it(machine: Machine) -> None:
+def test_only_the_user_fsmq_can_access_the_spool(machine: Machine) -> None:
     root = machine.path("/var/lib/fsmq/main")
-    [fsmq] = [
-        line.split(":")
-        for line in machine.path("/etc/passwd").read_text().splitlines()
-        if line.startswith("fsmq:")
-    ]
+    uid = int(machine.run("id", "--user", "fsmq"))
     for folder in (root, *(root / name for name in ("new", "queues", "delay", "remove"))):
         assert folder.stat().st_mode & 0o777 == 0o700, folder
-        assert folder.stat().st_uid == int(fsmq[2]), folder
+        assert folder.stat().st_uid == uid, folder
 
 
-def test_a_message_goes_through(machine: Machine) -> None:
+def test_a_message_is_stored_delivered_and_removed(machine: Machine) -> None:
     curl(machine, "-X", "PUT", f"{URL}/jobs")
     posted = json.loads(curl(machine, "--data-binary", "hello", f"{URL}/jobs/messages"))["id"]
     assert curl(machine, f"{URL}/jobs/messages?wait=20") == "hello"
@@ -143,7 +139,7 @@ def test_a_message_goes_through(machine: Machine) -> None:
     curl(machine, "--data-binary", "stays", f"{URL}/kept/messages")
 
 
-def test_the_journal_knows_the_levels(machine: Machine) -> None:
+def test_log_lines_have_their_level_in_the_journal(machine: Machine) -> None:
     def entries() -> list[dict[str, str]]:
         printed = machine.run("journalctl", "--output=json", "--unit=fsmq-mq@main")
         return [json.loads(line) for line in printed.splitlines()]
@@ -156,8 +152,8 @@ def test_the_journal_knows_the_levels(machine: Machine) -> None:
     assert entry["SYSLOG_IDENTIFIER"] == "mq"
 
 
-def test_what_hangs_is_killed_and_started_again(machine: Machine) -> None:
-    # Sooner than in a minute, and not before a machine that is busy lets a program say a word.
+def test_a_service_that_hangs_is_killed_and_restarted(machine: Machine) -> None:
+    # Shorter than the usual minute, but long enough for a program on a busy machine.
     quick = "[Service]\nWatchdogSec=10s\n"
     for service in SERVICES:
         name = service.replace("main", "main.service")
@@ -174,14 +170,14 @@ def test_what_hangs_is_killed_and_started_again(machine: Machine) -> None:
     machine.run("systemctl", "daemon-reload")
 
 
-def test_what_dies_is_started_again_and_who_asks_meanwhile_waits(machine: Machine) -> None:
+def test_a_killed_service_is_restarted_and_requests_wait_for_it(machine: Machine) -> None:
     before = processes(machine)
     machine.run("kill", f"-{signal.SIGKILL:d}", *map(str, before.values()))
     curl(machine, "--data-binary", "meanwhile", f"{URL}/kept/messages")
     eventually(lambda: replaced(machine, before))
 
 
-def test_a_restart_under_load_loses_nobody(machine: Machine) -> None:
+def test_a_restart_under_load_loses_no_request(machine: Machine) -> None:
     for queue in ("busy", "empty"):
         curl(machine, "-X", "PUT", f"{URL}/{queue}")
     command = machine.command(
@@ -204,7 +200,7 @@ def test_a_restart_under_load_loses_nobody(machine: Machine) -> None:
             machine.run("systemctl", "restart", unit)
             eventually(lambda old=before: machine.show("fsmq-mq@main", "MainPID") != old)
         load.stdin.close()
-        # The fetch that waits is the last to end: by its time, or by one more restart.
+        # The waiting fetch ends last, by its timeout or by one more restart.
         eventually(lambda: machine.is_active("fsmq-mq@main"))
         machine.run("systemctl", "restart", "fsmq-mq@main.service")
         result = json.loads(load.stdout.read())
@@ -229,8 +225,8 @@ def test_a_drop_folder_is_watched(machine: Machine) -> None:
     )
     (folder / "roots").write_text("two\n")
     eventually(lambda: (folder / "done/own").exists() and (folder / "done/roots").exists())
-    got = {curl(machine, f"{URL}/scans/messages?wait=20") for _ in range(2)}
-    assert got == {"one\n", "two\n"}
+    bodies = {curl(machine, f"{URL}/scans/messages?wait=20") for _ in range(2)}
+    assert bodies == {"one\n", "two\n"}
 
 
 def test_a_worker_runs_a_command_for_each_message(machine: Machine) -> None:
@@ -248,7 +244,7 @@ def test_a_worker_runs_a_command_for_each_message(machine: Machine) -> None:
     eventually(lambda: done.read_text() == "HELLO AGAIN")
 
 
-def test_a_check_of_the_spool_fails_where_it_finds_something(machine: Machine) -> None:
+def test_the_check_of_the_spool_fails_if_it_has_a_finding(machine: Machine) -> None:
     machine.run("systemctl", "enable", "--now", "fsmq-fsck@main.timer")
     assert machine.show("fsmq-fsck@main.timer", "ActiveState") == "active"
     machine.run("systemctl", "start", "fsmq-fsck@main")
@@ -260,7 +256,7 @@ def test_a_check_of_the_spool_fails_where_it_finds_something(machine: Machine) -
     machine.run("systemctl", "start", "fsmq-fsck@main")
 
 
-def test_a_timer_backs_the_spool_up(machine: Machine) -> None:
+def test_the_backup_service_keeps_one_clean_snapshot(machine: Machine) -> None:
     machine.run("systemctl", "enable", "--now", "fsmq-backup@main.timer")
     assert machine.show("fsmq-backup@main.timer", "ActiveState") == "active"
     machine.write("/etc/fsmq/backup-main.env", "BACKUP_OPTIONS=--keep=1\n")
@@ -272,7 +268,7 @@ def test_a_timer_backs_the_spool_up(machine: Machine) -> None:
     assert "clean" in machine.run(*fsck, f"/var/lib/fsmq-backup/main/{snapshot.name}")
 
 
-def test_a_second_spool_is_a_second_instance(machine: Machine) -> None:
+def test_a_second_instance_has_its_own_spool(machine: Machine) -> None:
     machine.write(
         "/etc/systemd/system/fsmq-mq@orders.socket.d/address.conf",
         "[Socket]\nListenStream=\nListenStream=127.0.0.1:8081\n",
@@ -297,57 +293,57 @@ def test_a_stop_of_the_target_closes_the_socket(machine: Machine) -> None:
     assert machine.is_active("fsmq-mq@main")
 
 
-def test_a_spool_that_cannot_be_used_is_not_tried_for_ever(machine: Machine) -> None:
+def test_a_wrong_setting_does_not_restart_the_service_for_ever(machine: Machine) -> None:
     machine.write("/etc/fsmq/orders.env", "FSMQ_WORKERS=many\n")
     machine.attempt("systemctl", "start", "fsmq@orders.target")
     eventually(lambda: machine.show("fsmq-mq@orders", "ExecMainStatus") == "2")
-    said = machine.run("journalctl", "--unit=fsmq-mq@orders")
-    assert "expected a whole number" in said
+    assert "expected a whole number" in machine.run("journalctl", "--unit=fsmq-mq@orders")
     assert machine.show("fsmq-mq@orders", "NRestarts") == "0"
     machine.run("systemctl", "stop", "fsmq@orders.target")
     machine.path("/etc/fsmq/orders.env").write_text("")
 
 
-def test_uninstall_leaves_the_messages(machine: Machine) -> None:
-    said = machine.run(f"{unpacked(machine)}/systemd/install.sh", "uninstall")
-    assert "/var/lib/fsmq" in said
+def test_uninstall_keeps_the_messages(machine: Machine) -> None:
+    output = machine.run(f"{unpacked(machine)}/systemd/install.sh", "uninstall")
+    assert "/var/lib/fsmq" in output
     assert is_refused(machine, URL)
-    for gone in (
+    for pattern in (
         "/usr/local/lib/fsmq",
         "/usr/local/bin/mq",
         "/usr/local/lib/systemd/system/*fsmq*",
         "/usr/local/share/man/man1/fsmq*",
         "/usr/local/share/*/*/*fsmq*",
     ):
-        assert not list(machine.root.glob(gone.lstrip("/"))), gone
-    links = list(machine.path("/etc/systemd/system").rglob("fsmq*.target"))
-    assert not links
-    enabled = machine.path("/etc/systemd/system").rglob("fsmq-*@*.*")
+        assert not list(machine.root.glob(pattern.lstrip("/"))), pattern
+    units = machine.path("/etc/systemd/system")
+    assert not list(units.rglob("fsmq*.target"))
+    enabled = units.rglob("fsmq-*@*.*")
     assert not [unit for unit in enabled if unit.is_symlink()]
     assert machine.path("/var/lib/fsmq-drop/scans/done/own").exists()
     assert machine.path("/etc/fsmq/orders.env").exists()
     assert list(machine.path("/var/lib/fsmq/main/queues/kept").iterdir())
 
 
-def test_a_packager_can_stage_it(machine: Machine) -> None:
+def test_a_package_can_be_staged_under_destdir(machine: Machine) -> None:
     env = {"PYTHON": system_python(), "DESTDIR": "/srv/stage", "PREFIX": "/usr"}
     machine.run("/srv/fsmq/systemd/install.sh", env=env)
     stage = machine.path("/srv/stage")
     unit = (stage / "usr/lib/systemd/system/fsmq-mq@.service").read_text()
     assert "ExecStart=/usr/lib/fsmq/bin/mq\n" in unit
     assert os.readlink(stage / "usr/bin/mq") == "/usr/lib/fsmq/bin/mq"
-    named = machine.attempt(
-        "grep", "--recursive", "--files-with-matches", "/srv/stage", "/srv/stage"
-    )
-    assert (named.returncode, named.stdout) == (1, "")  # 2 would be no search at all
-    # Moved to where it says that it is, it runs.
+    search = ("grep", "--recursive", "--files-with-matches", "/srv/stage", "/srv/stage")
+    naming = machine.attempt(*search)
+    assert (naming.returncode, naming.stdout) == (1, "")  # 2 would be a failed search
+    # It runs once it is at its final path.
     machine.run("cp", "-r", "/srv/stage/usr/lib/fsmq", "/usr/lib/fsmq")
     assert machine.run("/usr/lib/fsmq/bin/mq", "--version").strip() == f"mq {__version__}"
     machine.run("/srv/fsmq/systemd/install.sh", "uninstall", env=env)
     assert [p for p in stage.rglob("*") if p.is_file()] == [stage / "etc/fsmq/main.env"]
 
 
-def test_the_page_does_what_it_says_and_finds_what_was_left(bundle: Path, machine: Machine) -> None:
+def test_commands_of_the_page_work_and_keep_earlier_messages(
+    bundle: Path, machine: Machine
+) -> None:
     def follow(block: Block) -> str:
         script = "\n".join(["set -eux -o pipefail; cd /srv/fsmq", *block.lines, ""])
         machine.write("/srv/page.sh", script)
@@ -356,15 +352,15 @@ def test_the_page_does_what_it_says_and_finds_what_was_left(bundle: Path, machin
     shutil.copy(bundle, machine.path("/srv/fsmq"))
     installs, *more, uninstalls = blocks(HOME / "docs" / "systemd.md")
     follow(installs)
-    # Longer than the upgrades take on a machine that is busy.
-    got = {curl(machine, f"{URL}/kept/messages?wait=20&visibility=3600") for _ in range(2)}
-    assert got == {"stays", "meanwhile"}
-    said = "".join(map(follow, more))
-    assert "hello" in said
-    assert "fsmq is upgraded" in said
+    # Held for longer than the upgrades take on a busy machine.
+    bodies = {curl(machine, f"{URL}/kept/messages?wait=20&visibility=3600") for _ in range(2)}
+    assert bodies == {"stays", "meanwhile"}
+    output = "".join(map(follow, more))
+    assert "hello" in output
+    assert "fsmq is upgraded" in output
     assert json.loads(curl(machine, f"{URL}/kept"))["messages"]["in_flight"] == 2
-    assert '{"queue": "orders", "created": true}' in said
-    assert "clean" in said
+    assert '{"queue": "orders", "created": true}' in output
+    assert "clean" in output
     assert machine.path("/var/lib/fsmq/orders/queues/orders").is_dir()
     follow(uninstalls)
     assert not machine.path("/usr/local/lib/fsmq").exists()

@@ -1,7 +1,6 @@
-"""At the limits of mq its memory stays below what the documentation says, and MemoryMax= allows.
+"""The memory of mq with all its limits reached at once, against the documented maximum.
 
-The unit gives mq a share of the machine's memory. What the page of systemd promises beside it is
-measured here: all limits reached at once, by a real mq with the settings that the unit has.
+The documentation of systemd states this maximum beside the unit's MemoryMax=.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ MIB = 1024 * 1024
 LIMITS = Limits()
 UNIT = (HOME / "systemd" / "fsmq-mq@.service").read_text()
 PAGE = (HOME / "docs" / "systemd.md").read_text()
-# A message as large as one may be; in JSON each byte of it is six.
+# The largest message; in JSON each of its bytes takes six.
 LARGEST = 16 * MIB
 WAITING = b"GET /empty/messages?wait=20 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = b"GET /q/messages HTTP/1.1\r\nHost: localhost\r\nX-Long: "
 ANSWER = b"GET /q/messages HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /q/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-_FILES = 12_000  # of this process: its own ends of all connections
+_FILES = 12_000  # this process has the client ends of all connections
 
 
-def promised() -> int:
-    """How many bytes the documentation says that mq has at most."""
+def documented_maximum() -> int:
+    """The documented maximum of mq's memory in bytes."""
     share = re.search(r"(?m)^MemoryMax=(\d+)%$", UNIT)
-    said = re.search(r"`MemoryMax=(\d+)%`", PAGE)
+    documented = re.search(r"`MemoryMax=(\d+)%`", PAGE)
     most = re.search(r"at most (\d+) MB besides", PAGE)
     assert share
-    assert said
+    assert documented
     assert most
-    assert share[1] == said[1]
+    assert share[1] == documented[1]
     return int(most[1]) * 1_000_000
 
 
@@ -59,32 +58,32 @@ def many_files() -> Iterator[None]:
 
 
 class Clients:
-    """Connections of which the server has as many as it takes."""
+    """Connections to a server, which may refuse some."""
 
     def __init__(self, suite: Suite, stack: ExitStack) -> None:
         self._port = suite.port
         self._stack = stack
 
-    def say(self, number: int, *says: bytes) -> None:
-        """Say this on so many connections, as long as it is taken, and read no answer."""
+    def send(self, number: int, *parts: bytes) -> None:
+        """Send the parts on each of ``number`` connections; answers are not read."""
         for _ in range(number):
-            one = self._stack.enter_context(socket.socket())
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect(("127.0.0.1", self._port))
-            one.settimeout(5)
+            connection = self._stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", self._port))
+            connection.settimeout(5)
             with suppress(OSError):
-                for part in says:
-                    one.sendall(part)
+                for part in parts:
+                    connection.sendall(part)
 
-    def ask(self, says: bytes) -> bytes:
-        """Say this; the beginning of the answer."""
-        with socket.create_connection(("127.0.0.1", self._port), timeout=20) as one:
-            one.sendall(says)
-            return one.recv(100)
+    def ask(self, request: bytes) -> bytes:
+        """Send a request; the beginning of the answer."""
+        with socket.create_connection(("127.0.0.1", self._port), timeout=20) as connection:
+            connection.sendall(request)
+            return connection.recv(100)
 
 
-def test_mq_has_no_more_memory_than_is_promised_with_all_its_limits_reached(root: Path) -> None:
-    most = promised()
+def test_memory_stays_below_the_documented_maximum_at_all_limits(root: Path) -> None:
+    most = documented_maximum()
     large = Stored(compress(b"\x01" * LARGEST, "zstd"), packed=True)
     rest_of_head = b"x" * (LIMITS.header_bytes - 100)
     post = POST % LARGEST, b"x" * (LARGEST - 1)
@@ -95,17 +94,16 @@ def test_mq_has_no_more_memory_than_is_promised_with_all_its_limits_reached(root
             large.place(root / "queues" / "q")
         with ExitStack() as stack:
             clients = Clients(suite, stack)
-            for more, number, *says in (
+            for more, number, *parts in (
                 (40, 8_500, WAITING),
-                (40, 600, WAITING, HEAD, rest_of_head),  # what is sent ahead
-                (0, 600, HEAD, rest_of_head),  # heads without an end, in what that has left
-                (200, 20, ANSWER),  # which nobody reads
-                (0, 20, *post),  # bodies whose last byte does not come, in what those have left
+                (40, 600, WAITING, HEAD, rest_of_head),  # sent ahead of the answer
+                (0, 600, HEAD, rest_of_head),  # incomplete heads
+                (200, 20, ANSWER),  # unread answers
+                (0, 20, *post),  # bodies without their last byte
             ):
                 before = memory(suite, "VmHWM")
-                clients.say(number, *says)
+                clients.send(number, *parts)
                 eventually(lambda: memory(suite, "VmHWM") >= before + more * MIB)  # noqa: B023
-            refused = Clients(suite, stack).ask(POST % LARGEST)
-            assert b" 503 " in refused, "no more is taken"
+            assert b" 503 " in clients.ask(POST % LARGEST), "the memory for bodies is not used up"
             highest = memory(suite, "VmHWM")
         assert 400 * MIB <= highest <= most

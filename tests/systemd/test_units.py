@@ -1,4 +1,4 @@
-"""The units as files: systemd understands every word of them, and finds little to fear."""
+"""systemd-analyze accepts the units and finds them little exposed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.suite import HOME
 
-# What runs commands of others has a wider sandbox.
+# It runs commands of users, so its sandbox is wider.
 WORKER = HOME / "systemd" / "fsmq-worker@.service"
 UNITS = sorted(set((HOME / "systemd").glob("*.service")) - {WORKER})
 pytestmark = pytest.mark.skipif(
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units with programs in them that are there to be started."""
+    """The units, with programs that exist here."""
     for unit in (HOME / "systemd").glob("*@.*"):
         text = re.sub(r"/usr/local/lib/fsmq/bin/[a-z-]+", sys.executable, unit.read_text())
         (tmp_path / unit.name).write_text(text)
@@ -37,11 +37,11 @@ def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_systemd_understands_the_units(units: Path) -> None:
     done = analyze(units, "verify", *(f"./{unit.name}" for unit in units.iterdir()))
-    # It says success where it did not know a word.
+    # The exit code is 0 even if it does not know a setting.
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_word_that_systemd_does_not_know_would_be_found(units: Path) -> None:
+def test_an_unknown_setting_is_reported(units: Path) -> None:
     unit = units / "fsmq-mq@.service"
     unit.write_text(unit.read_text().replace("WatchdogSec", "WatchdogSecs"))
     assert "WatchdogSecs" in analyze(units, "verify", f"./{unit.name}").stderr
@@ -52,7 +52,7 @@ def test_a_word_that_systemd_does_not_know_would_be_found(units: Path) -> None:
     [*((unit, 20) for unit in UNITS), (WORKER, 40)],
     ids=lambda one: getattr(one, "name", ""),
 )
-def test_a_program_is_exposed_to_little(units: Path, unit: Path, most: int) -> None:
+def test_the_exposure_of_a_unit_is_below_its_limit(units: Path, unit: Path, most: int) -> None:
     done = analyze(units, "security", "--offline=yes", f"--threshold={most}", f"./{unit.name}")
     assert done.returncode == 0, done.stdout
 

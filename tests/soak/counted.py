@@ -1,7 +1,7 @@
-"""mq with its own figures in a file: ``python -m tests.soak.weighed --weights=FILE OPTIONS…``.
+"""Runs mq with its counters in a file: ``python -m tests.soak.counted --counters=FILE OPTIONS…``.
 
-FILE holds what it counts as held, as JSON, a moment old at most: bytes of bodies, open requests,
-waiting ones, bytes that were sent ahead, bytes that wait for clients, and connections.
+FILE has the current values as JSON: bytes of bodies, open and waiting requests, bytes that were
+sent ahead, unsent bytes, and connections.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fsmq.http.server import Server
 _PAUSE_S = 0.02
 
 
-async def _weigh(server: Server, file: Path) -> None:
-    new = file.with_suffix(".new")
+async def _write(server: Server, file: Path) -> None:
+    draft = file.with_suffix(".new")
     while True:
         admission, connections = server.service.admission, server._connections
-        figures = {
+        counters = {
             "memory": admission.memory,
             "of keys": admission._memory.total(),
             "requests": server._open.number,
@@ -31,22 +31,22 @@ async def _weigh(server: Server, file: Path) -> None:
             "unsent": connections.unsent.size,
             "connections": len(connections.open),
         }
-        new.write_text(json.dumps(figures))
-        os.replace(new, file)
+        draft.write_text(json.dumps(counters))
+        os.replace(draft, file)
         await asyncio.sleep(_PAUSE_S)
 
 
-def _weigh_all(file: Path) -> None:
+def _write_counters(file: Path) -> None:
     start = Server.start
     tasks = []
 
-    async def start_both(server: Server, *of: object) -> None:
-        await start(server, *of)  # type: ignore[arg-type]
-        tasks.append(asyncio.get_running_loop().create_task(_weigh(server, file)))
+    async def start_both(server: Server, *arguments: object) -> None:
+        await start(server, *arguments)  # type: ignore[arg-type]
+        tasks.append(asyncio.get_running_loop().create_task(_write(server, file)))
 
     Server.start = start_both  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":
-    _weigh_all(Path(sys.argv.pop(1).removeprefix("--weights=")))
+    _write_counters(Path(sys.argv.pop(1).removeprefix("--counters=")))
     main(prog_name="mq")
