@@ -107,8 +107,8 @@ def _watched(name: str, call: Callable[..., Any], see: See, looks: bool) -> Call
 class Trap:
     """A hook that does something once at the calls of some numbers, or at the first of a name.
 
-    ``calls``: the names of all calls. ``is_denied``: whether one has failed with ENOENT that was not
-    made, although what it asks for is there.
+    ``calls``: the names of all calls. ``is_denied``: whether one has failed with ENOENT although
+    what it asks for may be there, as it was not made.
     """
 
     def __init__(self, at: int | str, deed: See, *more: int) -> None:
