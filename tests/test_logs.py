@@ -168,12 +168,17 @@ def test_uncaught_exceptions_and_warnings_are_logged() -> None:
 logs.setup("info", "json", "mq")
 thread = threading.Thread(target=lambda: 1 / 0, name="saver")
 thread.start(); thread.join()
+class Ends:
+    def __del__(self): raise OSError("late")
+Ends()
 warnings.warn("old", DeprecationWarning, stacklevel=1)
 raise KeyError("gone")
 """
     done = run(code)
-    thread, warning, last = [json.loads(line) for line in done.stderr.splitlines()]
+    thread, ignored, warning, last = [json.loads(line) for line in done.stderr.splitlines()]
     assert (thread["thread"], thread["level"]) == ("saver", "critical")
+    assert (ignored["error"], ignored["level"]) == ("OSError: late", "error")
+    assert "Ends.__del__" in ignored["event"]
     assert "old" in warning["event"]
     assert last["error"] == "KeyError: 'gone'"
     assert done.returncode == 1

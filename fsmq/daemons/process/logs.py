@@ -118,6 +118,7 @@ def setup(level: str, format: str, program: str) -> None:
     set_level(level)
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
+    sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_uncaught_in_thread
 
 
@@ -275,3 +276,8 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         logging.getLogger("fsmq").critical(
             "uncaught exception in thread", exc_info=error, extra={_FIELDS: {"thread": thread}}
         )
+
+
+def _log_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    where = f"{found.err_msg or 'exception ignored in'}: {found.object!r}"
+    logging.getLogger("fsmq").error(where, exc_info=found.exc_value)
