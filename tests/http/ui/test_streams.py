@@ -87,6 +87,12 @@ async def test_escaped_markup_is_not_taken_for_an_age() -> None:
     live.close()
 
 
+async def test_a_name_that_is_no_text_is_shown_as_such() -> None:
+    live = await begun(Page("<td>\udcff</td>"))
+    assert live.event == b"data: <td>?</td>\n\n"
+    live.close()
+
+
 @pytest.mark.parametrize("end", ["key", "connection", "stop"])
 async def test_a_viewer_who_left_is_woken(end: str) -> None:
     page = Page("the same")
