@@ -141,7 +141,7 @@ class JsonFormatter(logging.Formatter):
             "ts": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z",
             "level": _level_name(record.levelno),
             "program": self._program,
-            "event": record.getMessage(),
+            "event": _plain(record.getMessage()),
         }
         line.update((name, _plain(value)) for name, value in _fields(record).items())
         return json.dumps(line, separators=(",", ":"))
@@ -222,15 +222,19 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     """Return a value that JSON has, and that every parser accepts."""
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_encodable(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
-    return _text(value)
+    return _encodable(_text(value))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(value: object) -> str:
