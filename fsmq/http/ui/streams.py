@@ -251,7 +251,7 @@ class Streams:
         try:
             yield
         finally:
-            self._open[name] -= 1
+            self._open -= Counter((name,))  # which drops those without any
             self._report(request)
 
     def _report(self, request: PageRequest) -> None:
