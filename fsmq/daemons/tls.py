@@ -10,16 +10,16 @@ _CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class Certificate:
-    """The files of a certificate and its key, and the context with which mq listens.
-
-    Each handshake takes the newest context that could be made; connections keep theirs.
-    """
+    """The files of a certificate and its key, and the context that is made of them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Load the files. Raises KeysError as :meth:`reload`."""
         self._certificate, self._key = certificate, key
-        self.context = self._newest = self._load()
-        self.context.sni_callback = self._choose
+        self._context = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        """The newest context that could be made, for new connections; others keep theirs."""
+        return self._context
 
     def reload(self) -> None:
         """Load the files again.
@@ -27,11 +27,7 @@ class Certificate:
         Raises:
             KeysError: they cannot be used; the message names the file. The old ones stay.
         """
-        self._newest = self._load()
-
-    def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        # Called for every handshake, even if the client names no server.
-        handshake.context = self._newest
+        self._context = self._load()
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -7,7 +7,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -98,8 +98,10 @@ class Server:
         self._connections.fast_path = self._fast_path
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_LAST_WORDS_S)
 
-    async def start(self, sockets: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
-        """Begin to serve; HTTPS if a context is given."""
+    async def start(
+        self, sockets: list[socket.socket], tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        """Begin to serve. tls: for HTTPS, the context of each new connection."""
         self.service.start()
         self._keeper = asyncio.create_task(self._connections.enforce_timeouts())
         await self._runner.setup()

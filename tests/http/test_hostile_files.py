@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from aiohttp import ClientSession
 
 from tests.harness.suite import Suite
 from tests.http.helpers import ask, fetch, post, send
+from tests.http.monitoring import until
 
 
 def link(place: Path) -> None:
@@ -143,6 +146,27 @@ async def test_in_place_of_settings(
     assert answer.status in (200, 503)
     assert secret(suite.root).read_bytes() == b"SECRET"
     assert (await ask(client, "GET", "/")).status == 200
+    clear(suite, queue)
+
+
+async def test_names_that_are_no_text_have_no_metrics(
+    suite: Suite, client: ClientSession, queue: str
+) -> None:
+    await post(client, queue, b"x")
+    [node, *_] = os.listdir(suite.root / "metrics")[0].split(":")
+    report = suite.root / "metrics" / os.fsdecode(f"{node}:".encode() + b"\xff:1")
+    report.write_text(json.dumps({"counts": [], "gauges": [], "histograms": []}))
+    consumers = [suite.root / "consumers" / name for name in (queue, os.fsdecode(b"\xff"))]
+    for consumer in consumers:
+        consumer.mkdir()
+        (consumer / ".lock").write_text(json.dumps({"queues": [queue]}))
+    try:
+        found = await until(client, "fsmq_consumer_messages_behind", 1, queue=queue)
+        assert found.sum("fsmq_consumer_messages_behind", consumer=queue) == 1
+    finally:
+        report.unlink()
+        for consumer in consumers:
+            shutil.rmtree(consumer)
     clear(suite, queue)
 
 

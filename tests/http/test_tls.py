@@ -302,6 +302,21 @@ def test_many_records_without_content_end_a_connection(patient: Suite) -> None:
     assert done.stdout == "HTTP/1.1 200\n\n"
 
 
+def test_a_client_may_name_any_server(patient: Suite) -> None:
+    """Such as one with characters beyond ASCII; nothing is logged."""
+    name = "caf\u00e9.example".encode()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl._create_unverified_context()
+    asking = context.wrap_bio(incoming, outgoing, server_hostname="x" * len(name))
+    with pytest.raises(ssl.SSLWantReadError):
+        asking.do_handshake()
+    with socket.create_connection(("127.0.0.1", patient.port), 20) as bare:
+        bare.sendall(outgoing.read().replace(b"x" * len(name), name))
+        answer = bare.recv(16 * KIB)
+        assert (answer[:3], answer[5]) == (b"\x16\x03\x03", 2)  # its hello
+    assert [event for event in patient.logs("mq") if "level" not in event] == []
+
+
 def test_many_small_records_are_read(patient: Suite) -> None:
     with SecureWire(patient) as wire:
         for sign in request("GET /q", "X-Long: " + "x" * 2000):

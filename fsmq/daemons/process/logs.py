@@ -118,6 +118,7 @@ def setup(level: str, format: str, program: str) -> None:
     set_level(level)
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
+    sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_uncaught_in_thread
 
 
@@ -140,7 +141,7 @@ class JsonFormatter(logging.Formatter):
             "ts": f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z",
             "level": _level_name(record.levelno),
             "program": self._program,
-            "event": record.getMessage(),
+            "event": _plain(record.getMessage()),
         }
         line.update((name, _plain(value)) for name, value in _fields(record).items())
         return json.dumps(line, separators=(",", ":"))
@@ -221,15 +222,19 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _plain(value: object) -> object:
     """Return a value that JSON has, and that every parser accepts."""
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_encodable(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
-    return _text(value)
+    return _encodable(_text(value))
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _text(value: object) -> str:
@@ -275,3 +280,8 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         logging.getLogger("fsmq").critical(
             "uncaught exception in thread", exc_info=error, extra={_FIELDS: {"thread": thread}}
         )
+
+
+def _log_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    where = f"{found.err_msg or 'exception ignored in'}: {found.object!r}"
+    logging.getLogger("fsmq").error(where, exc_info=found.exc_value)

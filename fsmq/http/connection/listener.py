@@ -11,6 +11,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 
 from .connection import Connection
 from .serving import ProblemServer
@@ -30,14 +31,15 @@ class Listener:
     Each counts as open from the moment it is accepted: a client that is silent before its handshake
     uses as much as one that is silent after it.
 
-    tls: for HTTPS, with ``handshake`` and ``shutdown``, the seconds that each may take.
+    tls: for HTTPS, the context of each new connection, with ``handshake`` and ``shutdown``, the
+        seconds that each may take.
     """
 
     def __init__(
         self,
         listening: socket.socket,
         server: ProblemServer,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         *,
         handshake: float | None = None,
         shutdown: float | None = None,
@@ -94,7 +96,7 @@ class Listener:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(lambda: connection, accepted)
             elif has_place:
-                await self._secure(connection, accepted, self._tls)
+                await self._secure(connection, accepted, self._tls())
             else:
                 accepted.close()  # to say why would take a handshake, for which there is no room
         except (OSError, asyncio.CancelledError):

@@ -251,7 +251,7 @@ class Streams:
         try:
             yield
         finally:
-            self._open[name] -= 1
+            self._open -= Counter((name,))  # which drops those without any
             self._report(request)
 
     def _report(self, request: PageRequest) -> None:
@@ -260,4 +260,5 @@ class Streams:
 
 def _event(text: str) -> bytes:
     """A text as an event of a stream (WHATWG HTML, section 9.2)."""
-    return "".join(f"data: {line}\n" for line in _LINE_END.split(text)).encode() + b"\n"
+    lines = "".join(f"data: {line}\n" for line in _LINE_END.split(text))
+    return lines.encode("utf-8", "replace") + b"\n"  # as a page: names of files can be any bytes

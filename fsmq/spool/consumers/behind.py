@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..index.counting import oldest_of
 from ..layout import documents
-from ..layout.names import entry, split_entry
+from ..layout.names import entry, is_queue, split_entry
 from ..layout.transitions import CONSUMERS, NEW, QUEUES
 from ..layout.tree import Tree
 from .manifest import LOCK, path_of
@@ -66,8 +66,10 @@ def behind_by_consumer(
     consumers: their names; None: all. One that has not noted what it reads is left out.
     """
     tree = context.tree
-    names = tree.names(tree.folder(CONSUMERS)) if consumers is None else consumers
-    wanted = {name: queues for name in sorted(names) if (queues := reads(tree, name)) is not None}
+    if consumers is None:
+        consumers = filter(is_queue, tree.names(tree.folder(CONSUMERS)))
+    names = sorted(consumers)
+    wanted = {name: queues for name in names if (queues := reads(tree, name)) is not None}
     if not wanted:
         return {}
     there = tree.queues()

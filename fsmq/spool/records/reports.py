@@ -127,7 +127,8 @@ def _living(tree: Tree, times: Mapping[str, float], now: float) -> list[Report]:
     found = []
     for name, at in sorted(times.items()):
         parts = name.split(":")
-        if name[0] == "." or len(parts) != 3 or now - at > DEAD_AFTER_S:
+        is_one = name[0] != "." and name.isprintable() and len(parts) == 3
+        if not is_one or now - at > DEAD_AFTER_S:
             continue
         snapshot = _read(tree, tree.folder(METRICS, name))
         if snapshot is not None:

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from fsmq.http.guard.access import Identity
+from fsmq.http.guard.keys import Grants
 from fsmq.http.ui import streams
-from fsmq.http.ui.streams import Live, Viewer
+from fsmq.http.ui.streams import Live, Streams, Viewer
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from tests.harness.suite import Suite
@@ -87,6 +88,12 @@ async def test_escaped_markup_is_not_taken_for_an_age() -> None:
     live.close()
 
 
+async def test_a_name_that_is_no_text_is_shown_as_such() -> None:
+    live = await begun(Page("<td>\udcff</td>"))
+    assert live.event == b"data: <td>?</td>\n\n"
+    live.close()
+
+
 @pytest.mark.parametrize("end", ["key", "connection", "stop"])
 async def test_a_viewer_who_left_is_woken(end: str) -> None:
     page = Page("the same")
@@ -122,6 +129,18 @@ async def test_streams_end_when_their_page_fails() -> None:
 async def test_a_page_that_fails_at_first_raises_its_error() -> None:
     with pytest.raises(NoSuchQueue):
         await begun(Page(""))
+
+
+def test_a_key_is_forgotten_when_its_last_page_closes() -> None:
+    opened = Streams()
+    metrics = SimpleNamespace(set=lambda *_: None)
+    request: Any = SimpleNamespace(
+        identity=Identity("someone", Grants()),
+        spool=SimpleNamespace(context=SimpleNamespace(metrics=metrics)),
+    )
+    with opened._counted(request), opened._counted(request):
+        assert opened._open == {"someone": 2}
+    assert list(opened._open) == []
 
 
 async def test_the_cost_of_a_page_is_forgotten_when_it_closes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fsmq.spool import Counts, QueueSettings, Spool
 from fsmq.spool.errors import NoSuchQueue, as_unavailable
+from fsmq.spool.on_disk import OfQueues
 
 from ...service.service import Service
 from .. import fifo
@@ -30,7 +31,8 @@ class Queues(Actions):
 
     def __init__(self, service: Service, options: SqsOptions) -> None:
         super().__init__(service, options)
-        self._slow_until: dict[str, float] = {}  # until when counts are cached, by queue
+        # Until when counts are cached.
+        self._slow_until: OfQueues[float] = OfQueues(service.spool.tree)
 
     def actions(self) -> Mapping[str, Action]:
         return {
