@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -74,6 +75,22 @@ class FailingSyncs:
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> FailingSyncs:
     return FailingSyncs(monkeypatch)
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["a new reader", "one that has read"])
+def test_a_late_checkpoint_hides_nothing(log: Log, spool: Spool, is_new: bool) -> None:
+    """As a stopped writer leaves it that goes on after another one has taken its turn."""
+    root = spool.tree.root
+    with Spool(root, sync="none", delivers=False) as other:
+        log.publish(b"0")
+        if not is_new:
+            assert bodies(other.log("users")) == [b"0"]
+        late = (root / "logs/users/log/.sync").read_bytes()
+        log.publish_many([b"x" * 4096, b"1"])
+        log.publish(b"2")
+        (root / "logs/users/log/.sync").write_bytes(late)
+        assert bodies(other.log("users"))[2:] == [b"1", b"2"]
+        assert log.publish(b"3") == 4
 
 
 def test_two_hosts_with_one_id_store_one_message(log: Log, spool: Spool) -> None:
@@ -440,7 +457,8 @@ def test_a_turn_that_could_not_be_written_hides_no_later_one(
         assert {one.offset: one.body for one in a.read()} == answered
 
 
-def test_the_mover_shows_messages_hidden_by_a_late_note(log: Log, spool: Spool) -> None:
+def test_the_mover_shows_messages_hidden_by_a_late_checkpoint(log: Log, spool: Spool) -> None:
+    """While a reader cannot have the lock that it would need to set the checkpoint right."""
     log.publish(b"first")
     path = segments(log)[0].with_name(".sync")
     late = path.read_bytes()
@@ -451,7 +469,9 @@ def test_the_mover_shows_messages_hidden_by_a_late_note(log: Log, spool: Spool) 
         there = other.log("users")
         with there._store.tail as tail:
             tail._sync_is_known = True  # as if it had read the log before
-        assert bodies(there) == [b"first"]
+        with path.with_name(".writer").open("rb+") as writer:
+            fcntl.flock(writer, fcntl.LOCK_EX)
+            assert bodies(there) == [b"first"]
         spool.tend_logs()
         assert bodies(there) == [b"first", bytes(5000), b"in the next segment"]
         assert there.publish(b"last") == 3

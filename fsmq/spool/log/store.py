@@ -103,6 +103,7 @@ class Store:
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
+        self._late: End | None = None  # the last one that was found late
         self.document = self.read_document()
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
@@ -297,7 +298,7 @@ class Store:
 
     def _check_writer(self) -> bool:
         """Whether other hosts may write, too. Raises NoSuchLog, OtherWriter."""
-        return self._writable().settings.writers == "hosts" or self.disk.tree.network
+        return self._many_write(self._writable())
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -323,9 +324,7 @@ class Store:
             last = before[-1] if before else None
             if end is not None and (last is None or end.number > last.number):
                 self._pieces = chain(self.disk, self.uuid, piece_of(end), before)
-            elif (
-                end is not None and last and end.number == last.number and end.position > last.limit
-            ):
+            elif end and last and end.number == last.number and end.position > last.limit:
                 self._pieces = [*before[:-1], piece_of(end)]
             if fresh:
                 self._pieces = without_gone(self.disk, self.uuid, self._pieces)
@@ -341,13 +340,22 @@ class Store:
                 return synced
             if synced is None:
                 self.settle()
-            elif not tail.can_read():
+            elif not tail.can_read() or self._is_late(tail, synced, document):
                 # Only briefly: if a writer is stopped, what is durable can still be read.
                 with suppress(Unavailable):
                     self.settle(_SHORT_S)
             else:
                 return synced
             return tail.durable()
+
+    def _is_late(self, tail: LogTail, end: End, document: Document) -> bool:
+        """Whether a stopped writer of many may have written this end late; once for each."""
+        is_late = end != self._late and self._many_write(document) and tail.is_overtaken(end)
+        self._late = end if is_late else self._late
+        return is_late
+
+    def _many_write(self, document: Document) -> bool:
+        return document.settings.writers == "hosts" or self.disk.tree.network
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Make durable what dead writers have left. Raises Unavailable, OSError."""

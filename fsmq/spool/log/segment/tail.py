@@ -74,6 +74,14 @@ class LogTail(Newest):
                 self._sync_is_known = file.ends_at(synced.position)
         return self._sync_is_known
 
+    def is_overtaken(self, end: End) -> bool:
+        """Whether a later segment than that of an end exists, if many hosts write.
+
+        Then a stopped writer may have written its old end late: whoever has written since has begun
+        a segment.
+        """
+        return has_number(self._disk, end.number + 1)
+
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Make durable what dead writers have left."""
         with self.locked(patience_s) as end:
