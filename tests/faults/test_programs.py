@@ -126,6 +126,27 @@ def test_a_start_on_a_bad_disk_fails_with_a_code_for_a_restart(
         assert done.returncode == 1, done.stderr
 
 
+@pytest.mark.parametrize("program", ["mq", "mover"])
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_a_start_fails_with_a_code_for_a_restart_if_one_call_of_its_probe_fails(
+    root: Path, tmp_path: Path, program: str, error: str
+) -> None:
+    """The file that the probe cannot unlink is in the way of its later trials."""
+    (root / "new").mkdir(parents=True, mode=0o700)
+    rules = strace(tmp_path / "strace", [f"unlinkat:error={error}:when=1"], [root])
+    command = [sys.executable, "-m", f"fsmq.daemons.{program}", f"--root={root}"]
+    done = subprocess.run(
+        [*rules, *command, *(["--port=0"] if program == "mq" else [])],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert "File exists" in done.stderr
+    assert done.returncode == 1, done.stderr
+
+
 def test_a_mover_survives_a_fault_during_its_first_listing(root: Path, tmp_path: Path) -> None:
     for folder in ("new", "queues/q", "delay"):
         (root / folder).mkdir(parents=True, mode=0o700)

@@ -104,6 +104,21 @@ def test_messages_larger_than_a_segment_are_removed_by_age(
     assert log.publish(b"next") == end
 
 
+def test_a_publish_is_stored_again_when_its_first_message_was_removed_within_the_window(
+    spool: Spool, log: Log, clock: Clock
+) -> None:
+    """In a process that has not seen the first one: no file lists the ids of removed messages."""
+    log.configure(max_bytes=8192, dedupe_window=DAY_S)
+    first = log.publish(b"once", id="order-1")
+    with Spool(spool.tree.root, clock=clock, delivers=False) as other:
+        assert other.log(log.name).publish(b"once", id="order-1") == first
+    fill(log, clock)
+    tend(log)
+    assert log.first() > first
+    with Spool(spool.tree.root, clock=clock, delivers=False) as other:
+        assert other.log(log.name).publish(b"once", id="order-1") == log.end() - 1
+
+
 def test_the_newest_bytes_are_kept(log: Log, clock: Clock) -> None:
     log.configure(retain_for=0, retain_bytes=10_000)
     fill(log, clock, 20)

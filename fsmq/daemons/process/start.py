@@ -15,7 +15,7 @@ from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions
 from fsmq.daemons.settings.settings import OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.layout.tree import Tree
-from fsmq.spool.probe import Level, cleaned_at_boot, probe
+from fsmq.spool.probe import Level, cleaned_at_boot, fatal, probe
 from fsmq.spool.records.journal import Journal, NoJournal
 from fsmq.spool.records.metrics import Metrics
 
@@ -35,18 +35,20 @@ def refusal(error: UnusableSpool) -> int:
 def probed(root: Path) -> int:
     """Log what the probe finds; return the exit code, 0 if the root is fit for a spool.
 
-    If the disk fails only for now, the code lets the program be started again.
+    If the disk fails only for now, or is full, the code lets the program be started again: what
+    else was found can be a consequence.
     """
-    code = EXIT_CLEAN
-    for finding in probe(root):
+    findings = probe(root)
+    for finding in findings:
         if finding.level is Level.FATAL:
             log.error("probe", check=finding.name, found=finding.text)
-            code = max(code, EXIT_FAILED if finding.passing else EXIT_CONFIGURATION)
         elif finding.level is Level.WARNING:
             log.warning("probe", check=finding.name, found=finding.text)
         else:
             log.debug("probe", check=finding.name, found=finding.text)
-    return code
+    if fatal(findings) is None:
+        return EXIT_CLEAN
+    return EXIT_FAILED if any(one.passing for one in findings) else EXIT_CONFIGURATION
 
 
 def warn_of_root(root: Path, is_given: bool) -> None:
