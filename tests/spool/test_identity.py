@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq.spool import (
+    Counts,
     DuplicateMessage,
     InvalidValue,
     Message,
@@ -522,7 +523,7 @@ def test_an_unneeded_renewal_syncs_the_claim(jobs: Queue, spool: Spool, other: S
     spool.complete(claim)
 
 
-def test_a_put_sets_no_delay_on_a_message_that_others_have_claimed(
+def test_nobody_gets_a_message_whose_delay_is_not_set_yet(
     root: Path, jobs: Queue, other: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without locks on bytes a mover that starts thinks that the writer has crashed."""
@@ -535,9 +536,9 @@ def test_a_put_sets_no_delay_on_a_message_that_others_have_claimed(
 
     with Spool(root, sync="none", delivers=False) as writer, monkeypatch.context() as patched:
         before(patched, os, "utime", promote_and_claim)
-        with pytest.raises(Unavailable):
-            prepare.put(writer.context, "jobs", [NewMessage(b"x", delay=1.0)])
-    assert claimed == [b"x"]
+        writer.complete(prepare.put(writer.context, "jobs", [NewMessage(b"x", delay=60.0)]))
+    assert claimed == []
+    assert jobs.counts() == Counts(delayed=1)
 
 
 def test_a_dead_letter_queue_takes_no_id_that_is_too_long_for_it(
