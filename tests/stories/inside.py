@@ -21,7 +21,7 @@ from tests.harness.calls import See, Trap, failing, seen
 if TYPE_CHECKING:
     from tests.stories.stage import Stage
 
-_PROGRAMS = 12  # at most on one stage
+_PROGRAMS = 24  # at most on one stage
 
 
 class Times:
