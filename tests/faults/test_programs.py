@@ -103,6 +103,25 @@ def post(user: User, number: int) -> int:
         return answer.status
 
 
+def start_with_faults(
+    program: str, root: Path, tmp_path: Path, fault: str
+) -> subprocess.CompletedProcess[str]:
+    """Start a program that a fault ends."""
+    command = [sys.executable, "-m", f"fsmq.daemons.{program}", f"--root={root}"]
+    return subprocess.run(
+        [
+            *strace(tmp_path / "strace", [fault], [root]),
+            *command,
+            *(["--port=0"] if program == "mq" else []),
+        ],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("calls", "programs"), [(WHOLE_DISK, ("mq", "mover", "reaper")), ("utimensat", ("mq", "mover"))]
 )
@@ -112,16 +131,7 @@ def test_a_start_on_a_bad_disk_fails_with_a_code_for_a_restart(
     """Also if the precision of times cannot be probed."""
     (root / "new").mkdir(parents=True, mode=0o700)
     for program in programs:
-        rules = strace(tmp_path / "strace", [f"{calls}:error=EIO"], [root])
-        command = [sys.executable, "-m", f"fsmq.daemons.{program}", f"--root={root}"]
-        done = subprocess.run(
-            [*rules, *command, *(["--port=0"] if program == "mq" else [])],
-            cwd=HOME,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = start_with_faults(program, root, tmp_path, f"{calls}:error=EIO")
         assert "Traceback" not in done.stderr
         assert done.returncode == 1, done.stderr
 
@@ -133,16 +143,7 @@ def test_a_start_fails_with_a_code_for_a_restart_if_one_call_of_its_probe_fails(
 ) -> None:
     """The file that the probe cannot unlink is in the way of its later trials."""
     (root / "new").mkdir(parents=True, mode=0o700)
-    rules = strace(tmp_path / "strace", [f"unlinkat:error={error}:when=1"], [root])
-    command = [sys.executable, "-m", f"fsmq.daemons.{program}", f"--root={root}"]
-    done = subprocess.run(
-        [*rules, *command, *(["--port=0"] if program == "mq" else [])],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = start_with_faults(program, root, tmp_path, f"unlinkat:error={error}:when=1")
     assert "File exists" in done.stderr
     assert done.returncode == 1, done.stderr
 

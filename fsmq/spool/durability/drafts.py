@@ -47,8 +47,8 @@ class Draft(NamedTuple):
         uuid = sequenced_uuid7(tick, group_bits(queue, self.group or ""))
         return self._replace(message_id=uuid + self.message_id[len(uuid) :])
 
-    def begin(self, stamps: Stamps, now_ms: int) -> int:
-        """The mtime with which its delay begins; 0 if it has none."""
+    def timer_ns(self, stamps: Stamps, now_ms: int) -> int:
+        """The mtime that is its timer, if its delay begins now; 0 if it has none."""
         if self.delay_ms is None:
             return 0
         return stamps.encode(self.message_id, now_ms + self.delay_ms, 0)
@@ -100,7 +100,7 @@ class Staged:
             self.inode = os.fstat(fd).st_ino
             self.draft.write(fd)
             if self.mtime_ns:
-                # By path: a process that thought this one dead may have delivered the file already.
+                # By path: a process that thought this one dead may have removed the file.
                 if not tree.stamp(self.path, self.mtime_ns):
                     raise was_removed(self.draft)
             elif not tree.network:  # on a network, fstat would wait until the server has all data

@@ -103,7 +103,7 @@ class Store:
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
-        self._late: End | None = None  # the last one that was found late
+        self._late: End | None = None  # an end that could not be set right
         self.document = self.read_document()
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
@@ -340,19 +340,17 @@ class Store:
                 return synced
             if synced is None:
                 self.settle()
-            elif not tail.can_read() or self._is_late(tail, synced, document):
+            elif not tail.can_read() or (
+                synced != self._late and self._many_write(document) and tail.is_overtaken(synced)
+            ):
                 # Only briefly: if a writer is stopped, what is durable can still be read.
                 with suppress(Unavailable):
                     self.settle(_SHORT_S)
             else:
                 return synced
-            return tail.durable()
-
-    def _is_late(self, tail: LogTail, end: End, document: Document) -> bool:
-        """Whether a stopped writer of many may have written this end late; once for each."""
-        is_late = end != self._late and self._many_write(document) and tail.is_overtaken(end)
-        self._late = end if is_late else self._late
-        return is_late
+            found = tail.durable()
+            self._late = found if found == synced else None
+            return found
 
     def _many_write(self, document: Document) -> bool:
         return document.settings.writers == "hosts" or self.disk.tree.network

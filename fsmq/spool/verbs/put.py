@@ -220,7 +220,7 @@ class Staging:
 
     def _write(self, draft: Draft, new: str) -> None:
         context, number = self._context, None if draft.own else self._number
-        mtime_ns = draft.begin(context.stamps, context.now_ms())
+        mtime_ns = draft.timer_ns(context.stamps, context.now_ms())
         name = draft.staged(self._queue, number, mtime_ns)
         staged = Staged(draft, f"{new}/{name}", mtime_ns=mtime_ns)
         self._written.append(staged)

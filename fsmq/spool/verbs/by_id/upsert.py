@@ -226,7 +226,7 @@ class Staging:
         """Write one message. replaced: the one that has the id, as far as is known."""
         tree, context = self._tree, self._context
         path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
-        mtime_ns = draft.begin(context.stamps, context.now_ms())
+        mtime_ns = draft.timer_ns(context.stamps, context.now_ms())
         written = _Written(draft, path, mtime_ns=mtime_ns, link=link, replaced=replaced)
         fd = tree.create(path)
         self._written.append(written)
