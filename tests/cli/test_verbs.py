@@ -422,3 +422,11 @@ def test_an_unreachable_server_is_reported() -> None:
     assert output.startswith("fsmq: http://127.0.0.1:1: Connection refused\n")
     assert "is mq running there?" in output
     assert b"url:" in Command("http://")("queue", "list", code=2).stderr
+
+
+def test_a_redrive_on_a_server_says_where_it_goes_on(suite: Suite) -> None:
+    (suite.root / "queues" / "failed").mkdir()
+    begun = Command(suite.url)("redrive", "failed")
+    moves = Command(suite.url).out("move", "list")
+    assert begun.stdout.decode().strip() in moves  # the reference alone, for scripts
+    assert b"in the background: see fsmq move list" in begun.stderr

@@ -61,7 +61,7 @@ def redrive(
             return
         move = place.begin_redrive(queue, to=to, rate=rate, only=ids or None)
         if not follow and not isinstance(place, Spool):
-            output.document(move_as_json(move)) if as_json else click.echo(move.ref)
+            _in_the_background(move, as_json)
             return
         with bar("redriving", 1, wanted=not as_json) as show:
             move = _followed(place, move, lambda now: show(now.moved, now.total))
@@ -79,6 +79,14 @@ def _followed(place: Place, move: Move, progress: Callable[[Move], object]) -> M
         move = place.find_move(move.ref) or move
         progress(move)
     return move
+
+
+def _in_the_background(move: Move, as_json: bool) -> None:
+    if as_json:
+        output.document(move_as_json(move))
+    else:
+        click.echo(move.ref)  # alone, for scripts
+        report("the server redrives in the background: see fsmq move list, or wait with --follow")
 
 
 def _end_of_some(queue: str, ids: Sequence[str], done: Redriven, as_json: bool) -> None:
