@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cluster import look_at_cluster
 from .log.channel import ChannelState
 from .log.consuming.dispatch import Asked
 from .log.delivered import named
@@ -80,6 +81,7 @@ __all__ = [
     "left",
     "life_in_order",
     "limits_reached",
+    "look_at_cluster",
     "named",
     "of_schedules",
     "peers",

@@ -32,6 +32,7 @@ from .schedules.schedule_settings import (
     ScheduleSettings,
     check_schedule,
 )
+from .verbs.queues import creation, subscribing
 from .verbs.queues.creation import changed
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "check_dead_letters",
     "check_schedule",
     "checked",
+    "creation",
     "listed",
     "log_of",
     "looks_into_bodies",
@@ -79,5 +81,6 @@ __all__ = [
     "schedule_settings",
     "settings",
     "subscriber_of",
+    "subscribing",
     "work_of",
 ]

@@ -11,8 +11,13 @@ from typing import Any, TypeAlias
 
 from fsmq.spool import QueueSettings, Schedule, ScheduleState, Spool
 from fsmq.spool.checks import check_queue
-from fsmq.spool.resources import Filter, ScheduleSettings, check_schedule
-from fsmq.spool.verbs.queues import creation, subscribing
+from fsmq.spool.resources import (
+    Filter,
+    ScheduleSettings,
+    check_schedule,
+    creation,
+    subscribing,
+)
 
 from ..running.runner import Runner
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from fsmq.spool import Spool, State
-from fsmq.spool.cluster import look_at_cluster
 from fsmq.spool.errors import Unavailable, as_unavailable
 from fsmq.spool.inspection import (
     MAX_ANSWER_BYTES,
@@ -34,6 +33,7 @@ from fsmq.spool.inspection import (
     filed,
     known_as,
     last_places,
+    look_at_cluster,
     of_schedules,
     places,
     read_history,
