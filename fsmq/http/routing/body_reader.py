@@ -28,6 +28,10 @@ _TURN_S = 0.002
 # Compression makes incompressible data longer, by a few bytes in each block.
 _PACKED_SHARE, _PACKED_MORE = 64, 1024
 _DISCARDED_BYTES = 64 * 1024
+# The room for a body of unknown length. The C library maps a block of this size by itself (see
+# `unmap_large_blocks`), and its pages take memory only once they are written. A smaller block that
+# grows would leave holes in the library's pools: many of them once took as much as all bodies.
+_ROOM_BYTES = 4 * 1024 * 1024
 
 
 def object_in(body: bytes, what: str = "the body is") -> dict[str, Any]:
@@ -57,7 +61,7 @@ class BodyReader:
         self._keep = keep
         # Gives what it has without a copy. Parts would have to be joined, which takes the memory of
         # a body twice; and the C library keeps that of small blocks, so it is not made to grow.
-        self._body = BytesIO(bytes(size or 0))
+        self._body = BytesIO(bytes(_ROOM_BYTES if size is None else size))
         self._size = 0
 
     async def read(self, decode: Decoder | None) -> bytes:
@@ -85,6 +89,7 @@ class BodyReader:
                     until = 0.0
         if decode is not None:
             decode.finish()
+        self._body.truncate(self._size)
         return self._body.getvalue()
 
     async def _next_piece(self) -> bytes:

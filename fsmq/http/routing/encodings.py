@@ -14,7 +14,7 @@ from fsmq.spool.errors import MessageTooLarge
 from ..problems import ENCODINGS, UnreadableBody, UnsupportedEncoding
 
 _GZIP, _ZLIB, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
-_PART_BYTES = 1024 * 1024
+_PART_BYTES = 256 * 1024
 # How many bytes are decompressed at once: at the end of a stream, zlib copies the rest of them.
 _PACKED_BYTES = 8 * 1024
 # More than the largest body has if each block of 64 KiB is compressed separately.
@@ -36,7 +36,7 @@ class Decoder:
         self._stream: zlib._Decompress | None = None
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
-        """Decode these bytes, in parts of at most about a megabyte.
+        """Decode these bytes, in parts of at most 256 KiB.
 
         Raises:
             MessageTooLarge, UnreadableBody
