@@ -155,11 +155,7 @@ class Putter:
     def _write(self, path: str, one: Draft, moment: int) -> None:
         fd = self._tree.create(path)
         try:
-            one.write(fd)
-            if one.delay_ms is not None:
-                deadline_ms = moment * 1000 + one.delay_ms
-                mtime = self._context.stamps.encode(one.message_id, deadline_ms, 0)
-                os.utime(fd, ns=(mtime, mtime))
+            one.write(fd, one.timer_ns(self._context.stamps, moment * 1000))
             os.fsync(fd)
         finally:
             os.close(fd)
