@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.drafts import Draft
 from ..durability.unfinished import found_as
-from ..errors import NoSuchQueue
+from ..errors import InUse, NoSuchQueue
 from ..layout.names import siblings, split_staged
 from ..layout.transitions import ACCEPTED, NEW, State
 from ..records.journal import Details
@@ -81,15 +81,13 @@ class Putter:
         Raises:
             NoSuchSchedule, NoSuchQueue, InvalidValue, MessageTooLarge, QueueFull, OSError
         """
-        held = self._files.lock(name)
-        if held is None:
-            return None
         try:
-            schedule = self._files.read(name)
-            self.finish(name)
-            found = self._put_next(name, schedule)
-        finally:
-            held.free()
+            with self._files.held(name, 0.0):
+                schedule = self._files.read(name)
+                self.finish(name)
+                found = self._put_next(name, schedule)
+        except InUse:
+            return None
         upcoming = schedule.crontab.next(found.until)
         return Done(len(found.moments), None if upcoming is None else float(upcoming))
 
