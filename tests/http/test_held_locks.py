@@ -17,12 +17,12 @@ from fsmq.spool import Spool
 from fsmq.spool.durability import ids
 from fsmq.spool.durability.locks import Lock, lock
 from fsmq.spool.durability.send_lines import PATIENCE_S, lock_sends
-from fsmq.spool.durability.settings_lock import LOG
+from fsmq.spool.durability.settings_lock import LOG, SCHEDULE
 from fsmq.spool.durability.shared_names import claims_name
 from fsmq.spool.durability.sync import Group
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.layout.messages.given_ids import link_name
-from fsmq.spool.layout.transitions import CONFIG, SCHEDULES
+from fsmq.spool.layout.transitions import CONFIG
 from tests.harness.suite import Suite
 from tests.http.helpers import Answer, Wire
 from tests.http.inside import Inside
@@ -171,13 +171,12 @@ def test_locked_ids_block_no_other_queue(suite: Suite) -> None:
 
 def test_waiting_changes_of_settings_block_no_other_queue(suite: Suite) -> None:
     """Of a queue, a log and a schedule, by more clients than threads."""
-    names = (".stuck.lock", f".{LOG}stuck.lock")
+    names = (".stuck.lock", f".{LOG}stuck.lock", f".{SCHEDULE}stuck.lock")
     schedule = json.dumps({"cron": "30 3 * * *", "queue": "free", "body": "x"}).encode()
     with ExitStack() as stack, Spool(suite.root, delivers=False) as stopped:
         asked = Asked(suite.url, stack)
-        paths = [stopped.tree.folder(CONFIG, name) for name in names]
-        for path in (*paths, stopped.tree.folder(SCHEDULES, ".stuck.lock")):
-            hold(stack, lock(stopped.tree, path, os.O_CREAT))
+        for name in names:
+            hold(stack, lock(stopped.tree, stopped.tree.folder(CONFIG, name), os.O_CREAT))
         waiting = []
         for _ in range(5):
             waiting += [

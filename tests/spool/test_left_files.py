@@ -87,7 +87,9 @@ def test_the_shared_files_of_an_existing_queue_stay(spool: Spool, root: Path) ->
     assert config(root) == before
 
 
-@pytest.mark.parametrize("name", [".jobs.lock", "._topic:news.lock", "._log:users.lock"])
+@pytest.mark.parametrize(
+    "name", [".jobs.lock", "._topic:news.lock", "._log:users.lock", "._schedule:nightly.lock"]
+)
 def test_a_lock_whose_holder_died_is_removed(spool: Spool, root: Path, name: str) -> None:
     held = hold(spool, name)
     assert remove_left_files(spool.tree) == 0

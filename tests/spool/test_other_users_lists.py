@@ -79,7 +79,7 @@ def test_schedules_are_listed(shared: Path) -> None:
 
 
 def test_an_unreadable_marker_without_a_schedule_holds_up_no_schedule(shared: Path) -> None:
-    put_unreadable(shared / "schedules" / ".gone.lock")
+    put_unreadable(shared / "config" / "._schedule:gone.lock")
     put_unreadable(shared / "schedules" / "gone.done")
 
     def put(spool: Spool) -> int:

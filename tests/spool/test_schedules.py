@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -611,3 +612,23 @@ def test_a_refused_user_changes_nothing(spool: Spool) -> None:
             verb()
     assert spool.schedules() == before
     assert claim_runs(spool) == []
+
+
+def test_nothing_is_defined_or_put_without_locks(
+    spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two movers at once would lose a message."""
+    schedule = define(spool)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", refuse)
+        clock.advance(600)
+        with pytest.raises(FsmqError, match="ENOLCK"):
+            spool.run_schedules()
+        with pytest.raises(FsmqError, match="ENOLCK"):
+            schedule.configure(paused=True)
+        assert os.listdir(spool.tree.root / "config") == []
+    assert pass_time(spool, clock, 30) == ["01 12:10:00"]

@@ -11,7 +11,7 @@ from fsmq.spool import Message, NewMessage
 from fsmq.spool.checks import MAX_QUEUE_BYTES
 from fsmq.spool.errors import NoSuchQueue
 from fsmq.spool.inspection import Move, browse
-from fsmq.spool.prepare import Batch, Prepared
+from fsmq.spool.prepare import LARGE_BYTES, Batch, Prepared
 
 from ..routing.call import Call
 from ..service.service import Service
@@ -39,15 +39,23 @@ class PlainQueues:
         return queue
 
     async def send(self, batches: Mapping[str, Sequence[bytes]]) -> None:
-        """Store messages in their queues, all of them with one sync."""
+        """Store messages in their queues, all of them with one sync.
+
+        A few for one queue join the other requests of this turn.
+        """
         for number, queue in enumerate(batches):
             await self._make(queue)
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         count = sum(map(len, batches.values()))
+        if len(batches) == 1 and count <= AT_ONCE and not self.is_dedup:
+            [(queue, bodies)] = batches.items()
+            await self._service.queues.put(queue, list(map(NewMessage, bodies)))
+            return
         size = sum(map(len, chain.from_iterable(batches.values())))
         puts = [partial(self._put, queue, batch) for queue, batch in batches.items()]
-        await self._service.store(puts, count, size)
+        light = count <= AT_ONCE and size <= LARGE_BYTES
+        await self._service.queues.put_all(puts, light=light)
 
     async def poll(self, call: Call, queue: str, ttl: int, limit: int) -> list[Message]:
         """Claim up to ``limit`` messages; with a ttl of 0 look at what could be claimed."""

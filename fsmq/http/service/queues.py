@@ -27,6 +27,8 @@ from fsmq.spool.prepare import (
     Room,
     Unlisted,
     finish,
+    giving_way,
+    join,
 )
 
 from ..guard.admission import Admission
@@ -208,6 +210,24 @@ class Queues:
     ) -> _Prepared[str]:
         """A prepared put of messages into a queue. batch: shared with puts into other queues."""
         return prepare.put(self._spool.context, queue, messages, batch=batch)
+
+    async def put_all(
+        self, puts: Sequence[Callable[[Batch], Prepared[T]]], *, light: bool
+    ) -> list[T]:
+        """Do puts into several queues, all or none, with one sync; returns the result of each."""
+        return await self._runner.do(partial(self._put_all, puts), light=light)
+
+    def _put_all(self, puts: Sequence[Callable[[Batch], Prepared[T]]]) -> Prepared[list[T]]:
+        batch = Batch(self._spool.tree)
+        all_prepared: list[Prepared[T]] = []
+        try:
+            for put in giving_way(puts):
+                all_prepared.append(put(batch))
+        except BaseException:
+            for prepared in all_prepared:
+                prepared.abort()
+            raise
+        return join(all_prepared)
 
     # -- claim -------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 
 from fsmq.spool import NewMessage, QueueSettings, Spool, prepare
 from fsmq.spool.errors import (
@@ -25,8 +24,6 @@ from fsmq.spool.prepare import (
     Copy,
     Prepared,
     copies_of,
-    giving_way,
-    join,
     listings,
 )
 from fsmq.spool.resources import (
@@ -58,7 +55,6 @@ from .queues import Queues
 from .receiver import Receiver
 from .resources import Resources
 
-T = TypeVar("T")
 MAX_COUNT = MAX_CLAIMS
 _SMALL_COUNT = 256
 # The memory of a name in a list.
@@ -202,12 +198,14 @@ class Service(Runner):
         Raises what :meth:`publish` raises.
         """
         copies = [copy for publication in publications for copy in publication]
-        number, size = len(copies), sum(len(copy.message.body) for copy in copies)
-        if any(log_of(copy.to) is not None for copy in copies):
-            number = _SMALL_COUNT + 1  # publishing to a log takes long
+        light = (
+            len(copies) <= _SMALL_COUNT
+            and sum(len(copy.message.body) for copy in copies) <= LARGE_BYTES
+            and all(log_of(copy.to) is None for copy in copies)  # publishing to a log takes long
+        )
         puts = [partial(self._publish_copies, topic, one) for one in publications]
         async with self._telling(identity, topic):
-            for found in await self.store(puts, number, size):
+            for found in await self.queues.put_all(puts, light=light):
                 self._wake_readers(found)
 
     def _publish(
@@ -226,28 +224,6 @@ class Service(Runner):
             queues = {copy.to for copy in copies if log_of(copy.to) is None}
             settings = {queue: spool.context.settings.get(queue) for queue in queues}
         return prepare.publish_copies(spool.context, copies, settings, batch)
-
-    async def store(
-        self, puts: Sequence[Callable[[Batch], Prepared[T]]], messages: int, size: int
-    ) -> list[T]:
-        """Do several puts, all or none, durable with one sync; returns the result of each.
-
-        messages, size: the number of all messages, and their bytes. Raises what the puts raise.
-        """
-        light = messages <= _SMALL_COUNT and size <= LARGE_BYTES
-        return await self.do(partial(self._put_all, puts), light=light)
-
-    def _put_all(self, puts: Sequence[Callable[[Batch], Prepared[T]]]) -> Prepared[list[T]]:
-        batch = Batch(self.spool.tree)
-        all_prepared: list[Prepared[T]] = []
-        try:
-            for put in giving_way(puts):
-                all_prepared.append(put(batch))
-        except BaseException:
-            for prepared in all_prepared:
-                prepared.abort()
-            raise
-        return join(all_prepared)
 
     async def names(
         self,

@@ -61,8 +61,10 @@ class Draft(NamedTuple):
         seal = timed_seal(self.seal, mtime_ns) if mtime_ns else self.seal
         return staged_entry(queue, self.message_id, seal, number)
 
-    def write(self, fd: int) -> None:
+    def write(self, fd: int, timer_ns: int = 0) -> None:
         """Write the file, complete with its last byte: what comes later, a crash may leave out.
+
+        timer_ns: the mtime that is its timer, where nobody can take the file away meanwhile.
 
         Raises OSError.
         """
@@ -73,6 +75,8 @@ class Draft(NamedTuple):
             write_all(fd, self.body)
         else:
             write_all(fd, self.header + self.body if self.header else self.body)
+        if timer_ns:
+            os.utime(fd, ns=(timer_ns, timer_ns))
 
 
 @dataclass(slots=True, eq=False)

@@ -41,13 +41,11 @@ def remove_left_files(tree: Tree, finish: Callable[[str], bool] = lambda queue: 
         undone; False if it cannot do so now.
     """
     removed = sum(_remove_drafts(tree, tree.folder(room)) for room in _WITH_DRAFTS)
-    for folder in map(tree.folder, (CONFIG, SCHEDULES)):
-        for name in _names(tree, folder):
-            if name[0] == "." and name.endswith(".lock"):
-                queue = name[1:].removesuffix(".lock")
-                is_of_queue = folder == tree.folder(CONFIG) and is_queue(queue)
-                may = partial(finish, queue) if is_of_queue else lambda: True
-                removed += _free(tree, f"{folder}/{name}", may)
+    for name in _names(tree, tree.folder(CONFIG)):
+        if name[0] == "." and name.endswith(".lock"):
+            queue = name[1:].removesuffix(".lock")
+            may = partial(finish, queue) if is_queue(queue) else lambda: True
+            removed += _free(tree, tree.folder(CONFIG, name), may)
     for name in _names(tree, tree.folder(CONFIG)):
         if shared_by(name) is not None:
             removed += forget_shared(tree, name)

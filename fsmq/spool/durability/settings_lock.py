@@ -8,6 +8,7 @@ lock, too. Removing an index takes all of its ids as well.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,20 +18,27 @@ from ..layout.tree import Tree
 from .ids import Held
 from .locks import NO_LOCKS, hold, wait_for
 
-# Prefixes for the name of a log (the lock covers its channels), of a topic, or of the queue that
-# represents those between which messages are moved. No queue's name begins like this.
-LOG, TOPIC, MOVES = "_log:", "_topic:", "_moves:"
+# Prefixes for the name of a log (the lock covers its channels), of a topic, of a schedule (and its
+# puts), or of the queue that represents those between which messages are moved. No queue's name
+# begins like this.
+LOG, TOPIC, SCHEDULE, MOVES = "_log:", "_topic:", "_schedule:", "_moves:"
 PATIENCE_S = 5.0
 
 
 @contextmanager
 def settings_held(
-    tree: Tree, name: str, patience_s: float | None = None, *, writes: bool = True
+    tree: Tree,
+    name: str,
+    patience_s: float | None = None,
+    *,
+    writes: bool = True,
+    needs_lock: bool = False,
 ) -> Iterator[None]:
     """Keep others from creating, changing or deleting what has this name: a queue, or as above.
 
-    Without locks it continues without; so it does on a full disk, unless it ``writes``. A holder
-    that dies or fails leaves the file, which tells a mover that something may be unfinished.
+    Without locks it continues without, unless it ``needs_lock``; so it does on a full disk, unless
+    it ``writes``. A holder that dies or fails leaves the file, which tells a mover that something
+    may be unfinished.
 
     patience_s: how long to wait for the holder; some seconds by default.
 
@@ -42,6 +50,8 @@ def settings_held(
     )
     is_over = False
     try:
+        if held is None and needs_lock:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
         yield
         is_over = True
     except FsmqError as error:

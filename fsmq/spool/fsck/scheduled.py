@@ -12,7 +12,6 @@ from ..schedules.schedule_files import (
     OPEN,
     ScheduleFiles,
     is_draft,
-    is_lock,
     is_schedule,
     is_scratch,
 )
@@ -44,8 +43,6 @@ class ScheduleRules:
         return self._schedule(path, schedule) if is_named else self._marker(path, marker)
 
     def _hidden(self, path: str, name: str, found: os.stat_result) -> Fault | None:
-        if is_lock(name):
-            return None  # without its process it blocks nobody
         if is_scratch(name):
             return left_draft(self._inspection, path, found)
         if is_draft(name):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ..context import Context
 from ..durability.drafts import Draft
 from ..durability.unfinished import found_as
-from ..errors import NoSuchQueue
+from ..errors import InUse, NoSuchQueue
 from ..layout.names import siblings, split_staged
 from ..layout.transitions import ACCEPTED, NEW, State
 from ..records.journal import Details
@@ -81,15 +81,13 @@ class Putter:
         Raises:
             NoSuchSchedule, NoSuchQueue, InvalidValue, MessageTooLarge, QueueFull, OSError
         """
-        held = self._files.lock(name)
-        if held is None:
-            return None
         try:
-            schedule = self._files.read(name)
-            self.finish(name)
-            found = self._put_next(name, schedule)
-        finally:
-            held.free()
+            with self._files.held(name, 0.0):
+                schedule = self._files.read(name)
+                self.finish(name)
+                found = self._put_next(name, schedule)
+        except InUse:
+            return None
         upcoming = schedule.crontab.next(found.until)
         return Done(len(found.moments), None if upcoming is None else float(upcoming))
 
@@ -155,11 +153,7 @@ class Putter:
     def _write(self, path: str, one: Draft, moment: int) -> None:
         fd = self._tree.create(path)
         try:
-            one.write(fd)
-            if one.delay_ms is not None:
-                deadline_ms = moment * 1000 + one.delay_ms
-                mtime = self._context.stamps.encode(one.message_id, deadline_ms, 0)
-                os.utime(fd, ns=(mtime, mtime))
+            one.write(fd, one.timer_ns(self._context.stamps, moment * 1000))
             os.fsync(fd)
         finally:
             os.close(fd)

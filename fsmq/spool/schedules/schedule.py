@@ -155,21 +155,18 @@ class Schedule:
     def _changing(self) -> Iterator[ScheduleSettings | str | None]:
         """Lock it, finish what it owes, and yield its settings, or a text if unreadable."""
         was: ScheduleSettings | str | None
-        with as_unavailable(f"cannot change the schedule {self.name!r}"):
-            held = self._files.lock_patiently(self.name)
+        doing = f"cannot change the schedule {self.name!r}"
+        with as_unavailable(doing), self._files.held(self.name):
+            Putter(self._context, self._files).finish(self.name)
             try:
-                Putter(self._context, self._files).finish(self.name)
-                try:
-                    was = self._files.read(self.name)
-                except NoSuchSchedule:
-                    was = None
-                except InvalidValue as error:
-                    was = str(error)
-                if self._check is not None:
-                    self._check(None if was is None else self._files.state(self.name))
-                yield was
-            finally:
-                held.free()
+                was = self._files.read(self.name)
+            except NoSuchSchedule:
+                was = None
+            except InvalidValue as error:
+                was = str(error)
+            if self._check is not None:
+                self._check(None if was is None else self._files.state(self.name))
+            yield was
 
     def _replace(self, was: ScheduleSettings | str | None, content: ScheduleSettings) -> None:
         files = self._files

@@ -2,21 +2,20 @@
 
 <name>.json             the schedule; any editor may replace it
 <name>.done             the marker: the newest moment that is done
-.<name>.lock            locked to read and move the marker
 .<name>:<moment>        a message that is being written for a moment
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..context import Context
-from ..durability.locks import Lock, lock, wait_for
+from ..durability.settings_lock import SCHEDULE, settings_held
 from ..errors import FsmqError, InvalidValue, NoSuchSchedule, as_unavailable
 from ..layout import documents
 from ..layout.names import UUID7, split_staged
@@ -31,7 +30,6 @@ from .schedule_settings import (
 
 OPEN, DONE = ".json", ".done"
 _MAX_MARKER_BYTES = 64 * 1024
-_PATIENCE_S = 5.0
 _draft = re.compile(rf"\.(?P<name>.{{1,{MAX_NAME_BYTES}}}):[0-9]{{1,11}}")
 _scratch = re.compile(rf"\.{UUID7}\.tmp")
 # A marker further ahead of the clock was written with a wrong clock.
@@ -105,14 +103,12 @@ class ScheduleFiles:
         markers = {n.removesuffix(DONE) for n in found if n.endswith(DONE)}
         return sorted(filter(is_schedule, names)), sorted(filter(is_schedule, markers - names))
 
-    def lock(self, name: str) -> Lock | None:
-        """Lock a schedule; None if another process has it."""
-        return lock(self._tree, self._tree.folder(SCHEDULES, f".{name}.lock"), os.O_CREAT)
+    def held(self, name: str, patience_s: float | None = None) -> AbstractContextManager[None]:
+        """Lock a schedule, to read and move its marker. Raises InUse, too.
 
-    def lock_patiently(self, name: str) -> Lock:
-        """The same, but wait for a mover to finish. Raises InUse, too."""
-        why = f"another process works on the schedule {name!r} right now"
-        return wait_for(lambda: self.lock(name), _PATIENCE_S, why)
+        Not without a lock: of two movers at once, one would remove what the other has written.
+        """
+        return settings_held(self._tree, SCHEDULE + name, patience_s, needs_lock=True)
 
     def read(self, name: str) -> ScheduleSettings:
         """The settings in a schedule's file. Raises NoSuchSchedule, InvalidValue, too."""
@@ -212,8 +208,3 @@ def is_draft(name: str) -> bool:
 def is_scratch(name: str) -> bool:
     """Whether a name of the folder is the draft of a file."""
     return _scratch.fullmatch(name) is not None
-
-
-def is_lock(name: str) -> bool:
-    """Whether a name of the folder is the lock of a schedule."""
-    return name[0] == "." and name.endswith(".lock") and is_schedule(name[1:-5])

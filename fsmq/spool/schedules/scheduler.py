@@ -6,10 +6,12 @@ import select
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..context import Context
 from ..errors import (
     FsmqError,
+    InUse,
     InvalidValue,
     MessageTooLarge,
     NoSuchQueue,
@@ -137,15 +139,10 @@ class Scheduler:
                 self._orphans[name] = now  # it is tried again later, and does not hold up others
 
     def _forget_orphan(self, name: str) -> None:
-        held = self._files.lock(name)
-        if held is None:
-            return
-        try:
+        with suppress(InUse), self._files.held(name, 0.0):
             if self._tree.look(self._files.path(name)) is None:
                 self._putter.finish(name)
                 self._tree.unlink(self._files.path(name, DONE))
-        finally:
-            held.free()
 
 
 class SchedulerThread:

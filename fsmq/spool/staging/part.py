@@ -229,15 +229,12 @@ class Part:
             self._repeated += 1
             return
         try:
-            found.write(fd)
-            if found.delay_ms is not None:
-                # The delay begins at the commit: until then it is stored as a time since 1970.
-                mtime = self._context.stamps.encode(found.message_id, found.delay_ms, 0)
-                os.utime(fd, ns=(mtime, mtime))
-                self._delayed = True
+            # The delay begins at the commit: until then it is stored as a time since 1970.
+            found.write(fd, found.timer_ns(self._context.stamps, 0))
         finally:
             os.close(fd)
         self._work.written.append(path)
+        self._delayed |= found.delay_ms is not None
         self._own |= found.own
         self._queues[queue] += 1
         self._size += found.size

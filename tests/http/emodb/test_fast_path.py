@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fsmq.http.emodb.plain import PlainQueues
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
 from fsmq.http.guard.limits import Limits
-from tests.harness.suite import eventually
+from fsmq.spool import NewMessage, prepare
+from fsmq.spool.context import Context
+from tests.harness.suite import PATIENCE_S, eventually
 from tests.http.helpers import Wire
 from tests.http.inside import Inside, syncing
 from tests.http.keyfile import add_key
@@ -375,3 +379,26 @@ def test_memory_for_the_values_of_a_batch_counts_for_its_key(root: Path, tmp_pat
         wire.send(send("q", values, TYPE, key, verb="sendbatch"))
         assert wire.answer().status == 429
         eventually(server.holds_nothing)
+
+
+def test_sends_of_one_turn_are_one_put(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that aiohttp has read, too: see decision 25."""
+    put, together = prepare.put, []
+
+    def counting(context: Context, queue: str, messages: Sequence[NewMessage], **more: Any) -> Any:
+        together.append((queue, [message.body for message in messages]))
+        return put(context, queue, messages, **more)
+
+    monkeypatch.setattr(prepare, "put", counting)
+    with syncing(root, "emodb") as server:
+        queues = PlainQueues(server.service)
+
+        async def send() -> None:
+            sends = ({"q": [b"1"]}, {"q": [b"2", b"3"]}, {"other": [b"4"]})
+            await queues.send({"other": [b"0"]})  # makes the queue
+            await asyncio.gather(*map(queues.send, sends))
+
+        asyncio.run_coroutine_threadsafe(send(), server.loop).result(PATIENCE_S)
+        stored = [body for _, body in server.tree()]
+    assert together == [("other", [b"0"]), ("q", [b"1", b"2", b"3"]), ("other", [b"4"])]
+    assert sorted(stored) == [b"0", b"1", b"2", b"3", b"4"]

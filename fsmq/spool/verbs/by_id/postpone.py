@@ -24,7 +24,7 @@ from ...views.reading import UNLIMITED, read
 from ..draft import draft
 from ..latch import is_delayed, latch_patiently
 from .by_id import ROUNDS, at_index
-from .upsert import Staging, Stored
+from .upsert import StagingById, Stored
 
 
 def postpone(
@@ -41,7 +41,7 @@ def postpone(
     changed = NewMessage(b"", delay, id=given_id, attributes=attributes)
     with at_index(context, queue, given_id, "postpone in"):
         for _ in range(ROUNDS):
-            staging = Staging(context, queue)
+            staging = StagingById(context, queue)
             try:
                 is_done = _begin(context, staging, link_name(given_id), changed)
             except BaseException:
@@ -55,7 +55,7 @@ def postpone(
     raise Unavailable(f"the message of the id {given_id!r} keeps moving from folder to folder")
 
 
-def _begin(context: Context, staging: Staging, link: str, changed: NewMessage) -> bool | None:
+def _begin(context: Context, staging: StagingById, link: str, changed: NewMessage) -> bool | None:
     """Write a message again, and take out the old one.
 
     None if there is none that can be postponed; False if it has just moved.

@@ -75,7 +75,7 @@ def upsert_each(
 
     Their ids are locked together, so that no process waits for one while it holds another.
     """
-    stagings = [Staging(context, queue) for queue in messages]
+    stagings = [StagingById(context, queue) for queue in messages]
     batches = [
         _checked(context, staging, portion)
         for staging, portion in zip(stagings, messages.values(), strict=True)
@@ -104,7 +104,7 @@ def ensure(
         InvalidValue, MessageTooLarge, NoSuchQueue, QueueFull, Unavailable
     """
     others = [name for name in among if name != queue]
-    staging = Staging(context, queue, among=others, only_new=True)
+    staging = StagingById(context, queue, among=others, only_new=True)
     links, checked = _checked(context, staging, messages)
     with _storing(context, staging):
         staging.hold(*links)
@@ -118,7 +118,7 @@ def ensure(
 
 
 def _checked(
-    context: Context, staging: Staging, messages: Sequence[NewMessage]
+    context: Context, staging: StagingById, messages: Sequence[NewMessage]
 ) -> tuple[list[str], list[Draft]]:
     """Links and drafts of messages, once all of them are checked."""
     if len(messages) > MAX_BATCH:
@@ -137,7 +137,7 @@ def _checked(
 
 
 @contextmanager
-def _storing(context: Context, *stagings: Staging) -> Iterator[None]:
+def _storing(context: Context, *stagings: StagingById) -> Iterator[None]:
     """On an error take back what was written, and re-raise."""
     try:
         yield
@@ -164,7 +164,7 @@ class _Written(Staged):
     replaced: Standing | None = None
 
 
-class Staging:
+class StagingById:
     """Messages written under their dot-names, whose ids are locked until they are shown."""
 
     def __init__(
