@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,6 +250,22 @@ def test_a_burial_from_a_channel_fails_if_the_disk_fails(spool: Spool, root: Pat
     mailer.bury(message, reason="why")
     spool.deliver()
     assert known(only(spool.queue("dead"))).reason == "why"
+
+
+@pytest.mark.parametrize("verb", ["bury", "release"])
+def test_a_burial_from_a_channel_that_is_not_durable_is_an_error(root: Path, verb: str) -> None:
+    def fail(name: str, of: tuple[Any, ...]) -> None:
+        if name in ("fsync", "fdatasync") and "progress" in os.readlink(f"/proc/self/fd/{of[0]}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Spool(root, sync="fsync") as spool:
+        log = spool.log("users", create=True)
+        log.publish(b"poison")
+        mailer = log.channel("mailer")
+        mailer.create("first", dead_letter_queue="dead", max_deliveries=1, on_poison="bury")
+        [message] = mailer.claim()
+        with seen(fail), pytest.raises(Unavailable, match="EIO"):
+            getattr(mailer, verb)(message, reason="why")
 
 
 def test_a_failed_burial_leaves_the_message_as_it_was(
