@@ -149,7 +149,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         claim: as in :meth:`renew`.
 
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
-        dead-letter queue.
+        dead-letter queue, or that has another message of the id.
         """
         burial = prepare.bury(self.spool.context, self.name, id_of(message), reason, claim)
         self.spool.complete(burial)

@@ -36,6 +36,7 @@ from fsmq.spool.probe import probe
 from fsmq.spool.staging.commit import commit
 from fsmq.spool.staging.forward import Forward, load
 from fsmq.spool.staging.part import Job, Part
+from tests.harness.calls import Trap, seen
 from tests.harness.forkserver import environment
 from tests.spool.crashing import run_and_die
 from tests.spool.helpers import Clock, listed, present, visible
@@ -354,6 +355,26 @@ def test_dot_names_are_recovered_in_the_snapshot(jobs: Queue, root: Path, where:
     ]
     assert os.listdir(taken.path / "new") == ["jobs:put"]
     assert (taken.path / "queues/jobs/here").read_bytes() == b"here"
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_a_backup_before_the_timer_is_set_shows_no_message_early(
+    spool: Spool, root: Path, where: Path, again: Path, index: bool
+) -> None:
+    spool.create_queue("later", index=index)
+
+    def take(name: str, of: tuple[Any, ...]) -> None:
+        backup(root, where)
+
+    with seen(Trap("utime", take)):
+        if index:
+            spool.indexed("later").upsert([NewMessage(b"x", id="x", delay=600)])
+        else:
+            spool.queue("later").put(b"x", delay=600)
+    [taken] = where.glob("2*")
+    with Spool(restore(taken, again).root, sync="none") as copy:
+        copy.deliver()
+        assert copy.queue("later").claim() == []
 
 
 def test_two_messages_of_one_id_are_both_copied(jobs: Queue, root: Path, where: Path) -> None:

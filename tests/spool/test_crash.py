@@ -82,20 +82,29 @@ def test_a_killed_put_is_whole_or_absent(
         assert set(bodies) - {b"third body"} == set(BODIES.values())
 
 
-@pytest.mark.parametrize("own", [{}, {"id": "three"}], ids=["", "own id"])
-def test_a_killed_put_keeps_its_delay(root: Path, clock: Clock, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize("more", [{}, {"id": "three"}, {"group": "a"}], ids=["", "own id", "fifo"])
+def test_a_killed_put_keeps_its_delay(root: Path, clock: Clock, more: dict[str, Any]) -> None:
     """Also if the retry finds what the killed one has left."""
+    name = "fifo" if "group" in more else "jobs"
+
+    def prepare_tree(tree: Path) -> None:
+        make_ready(tree, clock)
+        with Spool(tree, sync="none", clock=clock) as spool:
+            spool.create_queue("fifo", fifo=True)
+            spool.queue(name).configure(default_delay=LATER_S + 60)
 
     def put(spool: Spool) -> None:
-        jobs(spool).put(b"third body", delay=LATER_S + 60, **own)
+        spool.queue(name).put(b"third body", **more)
 
-    for _, tree in crashes(root, clock, put):
+    for _, tree in crashes_of(root, put, clock, prepare_tree):
         retry = Spool(tree, sync="none", clock=clock, delivers=False)
         with retry, suppress(DuplicateMessage):
             put(retry)
-        with Spool(tree, sync="none", clock=Clock(clock.now + LATER_S)) as spool:
-            spool.deliver()
-            assert b"third body" not in [message.body for message in jobs(spool).claim(9)]
+        for later_s in (LATER_S, 2 * LATER_S):
+            with Spool(tree, sync="none", clock=Clock(clock.now + later_s)) as spool:
+                spool.deliver()
+                found = [message.body for message in spool.queue(name).claim(9)]
+                assert (b"third body" in found) == (later_s > LATER_S)
 
 
 def test_a_killed_put_with_an_own_id_can_be_retried_at_once(root: Path, clock: Clock) -> None:

@@ -7,10 +7,11 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable
+from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable, prepare
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout.messages import dead_letter
 from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
@@ -92,6 +93,51 @@ def test_the_text_of_an_exception_is_the_reason(jobs: Queue, dead: Queue) -> Non
     assert reason.endswith("ä…")
     assert MAX_REASON_BYTES - 2 <= len(reason.encode()) <= MAX_REASON_BYTES
     assert reason_of(ValueError()) is None
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_exception_without_a_text_releases_its_message(jobs: Queue, dead: Queue) -> None:
+    jobs.configure(max_deliveries=1)
+    jobs.put(b"poison")
+    with pytest.raises(Mute), jobs.claim_one():
+        raise Mute
+    assert known(only(dead)).reason == "max_deliveries: Mute"
+    assert reason_of(Mute()) is None
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+@pytest.mark.parametrize("state", ["ready", "in_flight", "new"])
+def test_a_message_whose_id_is_a_dead_letter_stays_in_its_queue(
+    jobs: Queue, dead: Queue, root: Path, clock: Clock, state: str, delay: int
+) -> None:
+    """It is delivered once more, and buried once the other has gone."""
+    jobs.configure(max_deliveries=1)
+    for body in (b"first", b"second"):
+        jobs.put(body, id="order-17")
+        [message] = jobs.claim()
+        if body == b"first":
+            message.bury()
+            if state == "in_flight":
+                dead.claim()
+            elif state == "new":
+                os.rename(root / "queues/dead/order-17", root / "new/dead:order-17")
+    with pytest.raises(InvalidValue, match=r"message_id: .* queue 'dead'"):
+        message.bury("why")
+    message.release(delay)
+    clock.advance(delay)
+    jobs.spool.deliver()
+    [message] = jobs.claim()
+    assert (message.body, message.deliveries) == (b"second", 2)
+    spool = jobs.spool
+    assert spool.complete(prepare.release_many(spool.context, "jobs", [message.id])) == 1
+    dead.remove("order-17")
+    jobs.claim()[0].release(reason="why")
+    assert only(dead).body == b"second"
+    assert known(only(dead)).reason == "max_deliveries: why"
 
 
 def test_a_bury_with_too_long_a_reason_is_refused(jobs: Queue, dead: Queue) -> None:
@@ -204,6 +250,22 @@ def test_a_burial_from_a_channel_fails_if_the_disk_fails(spool: Spool, root: Pat
     mailer.bury(message, reason="why")
     spool.deliver()
     assert known(only(spool.queue("dead"))).reason == "why"
+
+
+@pytest.mark.parametrize("verb", ["bury", "release"])
+def test_a_burial_from_a_channel_that_is_not_durable_is_an_error(root: Path, verb: str) -> None:
+    def fail(name: str, of: tuple[Any, ...]) -> None:
+        if name in ("fsync", "fdatasync") and "progress" in os.readlink(f"/proc/self/fd/{of[0]}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Spool(root, sync="fsync") as spool:
+        log = spool.log("users", create=True)
+        log.publish(b"poison")
+        mailer = log.channel("mailer")
+        mailer.create("first", dead_letter_queue="dead", max_deliveries=1, on_poison="bury")
+        [message] = mailer.claim()
+        with seen(fail), pytest.raises(Unavailable, match="EIO"):
+            getattr(mailer, verb)(message, reason="why")
 
 
 def test_a_failed_burial_leaves_the_message_as_it_was(

@@ -42,6 +42,7 @@ from fsmq.spool.log.segment.record import (
 from fsmq.spool.log.segment.segments import File
 from fsmq.spool.log.segment.tail import LogTail
 from fsmq.spool.log.segment.turns import Turn, last_end
+from tests.harness.calls import seen
 from tests.harness.suite import HOME, eventually
 from tests.spool.helpers import Clock, damage
 from tests.spool.logs import MODES, bodies, file_names, opened, segments
@@ -77,20 +78,55 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> FailingSyncs:
     return FailingSyncs(monkeypatch)
 
 
-@pytest.mark.parametrize("is_new", [True, False], ids=["a new reader", "one that has read"])
-def test_a_late_checkpoint_hides_nothing(log: Log, spool: Spool, is_new: bool) -> None:
-    """As a stopped writer leaves it that goes on after another one has taken its turn."""
-    root = spool.tree.root
-    with Spool(root, sync="none", delivers=False) as other:
+IS_NEW = pytest.mark.parametrize("is_new", [True, False], ids=["a new reader", "one that has read"])
+
+
+def publish_late(log: Log, *, is_gone: bool = False) -> None:
+    """As a stopped writer leaves it that goes on after another one has taken its turn.
+
+    is_gone: after retention has removed what was there when it was stopped, and the next segment.
+    """
+    path = segments(log)[0].with_name(".sync")
+    late = path.read_bytes()
+    log.publish_many([b"x" * 4096, b"1"])
+    log.publish_many([b"y" * 4096, b"2"])
+    log.publish(b"3")
+    for segment in segments(log)[:2] if is_gone else ():
+        segment.unlink()
+    path.write_bytes(late)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@IS_NEW
+def test_a_late_checkpoint_hides_nothing(
+    log: Log, spool: Spool, is_new: bool, is_gone: bool
+) -> None:
+    with Spool(spool.tree.root, sync="none", delivers=False) as other:
         log.publish(b"0")
         if not is_new:
             assert bodies(other.log("users")) == [b"0"]
-        late = (root / "logs/users/log/.sync").read_bytes()
-        log.publish_many([b"x" * 4096, b"1"])
-        log.publish(b"2")
-        (root / "logs/users/log/.sync").write_bytes(late)
-        assert bodies(other.log("users"))[2:] == [b"1", b"2"]
-        assert log.publish(b"3") == 4
+        publish_late(log, is_gone=is_gone)
+        assert bodies(other.log("users"), 5) == [b"3"]
+        assert log.publish(b"last") == 6
+
+
+@IS_NEW
+def test_a_late_checkpoint_hides_only_its_part_while_the_disk_is_full(
+    log: Log, spool: Spool, is_new: bool
+) -> None:
+    def fail(name: str, of: tuple[Any, ...]) -> None:
+        if name == "open" and of[1] & os.O_EXCL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Spool(spool.tree.root, sync="none", delivers=False) as other:
+        log.publish(b"0")
+        if not is_new:
+            assert bodies(other.log("users")) == [b"0"]
+        publish_late(log)
+        with seen(fail):
+            assert bodies(other.log("users")) == [b"0"]
+        spool.tend_logs()
+        assert bodies(other.log("users"))[-1] == b"3"
 
 
 def test_two_hosts_with_one_id_store_one_message(log: Log, spool: Spool) -> None:

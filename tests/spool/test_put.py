@@ -566,13 +566,16 @@ def test_a_full_queue_refuses_messages_until_there_is_room(jobs: Queue) -> None:
     eventually(has_room)  # the depth is counted once a second
 
 
-def test_the_default_delay_applies_to_puts(spool: Spool, jobs: Queue, clock: Clock) -> None:
-    jobs.configure(default_delay=10)
-    jobs.put(b"later")
-    jobs.put(b"at once", delay=0)
-    assert [m.body for m in jobs.claim(2)] == [b"at once"]
+@pytest.mark.parametrize("fifo", [False, True])
+def test_the_default_delay_applies_to_puts(spool: Spool, clock: Clock, fifo: bool) -> None:
+    queue, groups = spool.queue("later"), iter("ab" if fifo else (None, None))
+    spool.create_queue("later", fifo=fifo)
+    queue.configure(default_delay=10)
+    queue.put(b"later", group=next(groups))
+    queue.put(b"at once", group=next(groups), delay=0)
+    assert [m.body for m in queue.claim(2)] == [b"at once"]
     clock.advance(10.1)
-    assert [m.body for m in jobs.claim(2)] == [b"later"]
+    assert [m.body for m in queue.claim(2)] == [b"later"]
 
 
 def test_a_removed_folder_is_created_again(jobs: Queue, root: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsmq import Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
+from fsmq import Bury, Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
 from fsmq.spool.worker.source import queue_source
 from tests.harness.suite import eventually_on_loop
 
@@ -48,6 +48,29 @@ async def test_failed_verbs_are_retried(
     worker.stop()
     await running
     assert seen == [b"x"]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("kind", [Mute, type("MuteBury", (Mute, Bury), {})])
+async def test_an_exception_without_a_text_does_not_end_a_worker(
+    work: Queue, kind: type[Exception]
+) -> None:
+    work.configure(max_deliveries=1, dead_letter_queue="dead")
+    work.put(b"1")
+    work.put(b"2")
+
+    def fail(message: Message, claim: Claim) -> None:
+        raise kind
+
+    worker = work.worker(fail)
+    running = asyncio.create_task(asyncio.to_thread(worker.run))
+    await eventually_on_loop(lambda: work.spool.queue("dead").counts().total == 2)
+    worker.stop()
+    await running
 
 
 async def test_a_cancelled_claim_releases_its_messages_without_counting_them(

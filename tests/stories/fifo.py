@@ -96,7 +96,8 @@ def purge(spool: Spool) -> None:
 
 
 def after_purge(state: State, answer: Any) -> Iterator[State]:
-    """A message that is put meanwhile may be removed, too, while its id stays known.
+    """A message that is put meanwhile may be removed, too, while its id stays known: so it does if
+    it came after the ids were forgotten.
 
     Without an answer some messages may be removed, and ids of others forgotten.
     """
@@ -105,6 +106,9 @@ def after_purge(state: State, answer: Any) -> Iterator[State]:
         for left in combinations(waiting, number):
             yield (left, known), copies
             yield (left, frozenset()), copies
+    for number in range(1, len(waiting) + 1):
+        for put_late in combinations(waiting, number):
+            yield ((), frozenset(put_late)), copies
 
 
 def after_create_anew(state: State, answer: Any) -> Iterator[State]:

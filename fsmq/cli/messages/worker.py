@@ -306,7 +306,8 @@ class Worker:
         limit = self._open(message.queue).settings().max_deliveries
         used_up = limit is not None and (message.deliveries or 0) >= limit
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        delay = 0.0 if used_up else self._backoff.after(message.deliveries)
+        # Also if they are used up: a message that cannot be buried now is delivered once more.
+        delay = self._backoff.after(message.deliveries)
         message.release(delay, how)
         then = "its deliveries are used up" if used_up else f"again in {delay:g} s"
         report(f"{name_of(message)}: {how}, delivery {message.deliveries or '?'}: {then}")

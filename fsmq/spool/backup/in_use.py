@@ -220,7 +220,7 @@ class InUse:
 
     def _take_opened(self, message: Message, opened: Opened, path: str) -> None:
         if message.staged:
-            if not _is_whole(opened, path):
+            if not _is_whole(opened, path) or _has_no_link(opened, message):
                 return
             message = self._shown(message, opened.found)
             if any(self._standing(message.queue, one) for one in siblings(message.id)):
@@ -365,3 +365,9 @@ def _is_whole(opened: Opened, path: str) -> bool:
         seal = seal_of(data, seal)
         at += len(data)
     return staged is not None and staged[1] in (seal, timed_seal(seal, opened.found.st_mtime_ns))
+
+
+def _has_no_link(opened: Opened, message: Message) -> bool:
+    """Whether a message with a given id is not linked yet: its timer may not be set, either."""
+    given = read_given(opened.fd) if opened.found.st_nlink == 1 else None
+    return given is not None and given.name == message.id

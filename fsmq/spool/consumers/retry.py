@@ -6,14 +6,12 @@ from functools import partial
 
 from ..context import Context, OpenSpool, Prepared
 from ..durability.sync import Dirty
-from ..durability.unfinished import exists
-from ..errors import NoSuchMessage, NoSuchQueue, as_unavailable
+from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.messages.dead_letter import USED_UP
-from ..layout.names import fits
 from ..layout.stamps import MAX_COUNT
 from ..layout.transitions import CLAIMED, DELAY, State
 from ..verbs.latch import latch_patiently
-from ..verbs.release import bury_now, is_used_up
+from ..verbs.release import bury_now, dead_letters_for
 from .claims import Claimed, Renewals
 from .renewals import Until
 
@@ -30,22 +28,15 @@ def retry(
     try:
         if until is None:
             return None
-        if not _is_buried_next(spool.context, queue, claim):
-            return spool.complete(_count_delivery(spool.context, queue, claim, until, renewals))
+        context = spool.context
+        settings = context.settings_of(queue)
+        if dead_letters_for(context, settings, claim.id, claim.deliveries) is None:
+            return spool.complete(_count_delivery(context, queue, claim, until, renewals))
         is_held = partial(claim.is_held, renewals=renewals)
-        spool.complete(bury_now(spool.context, queue, claim.id, USED_UP, is_wanted=is_held))
-    except (NoSuchQueue, NoSuchMessage):
-        pass
+        spool.complete(bury_now(context, queue, claim.id, USED_UP, is_wanted=is_held))
+    except (InvalidValue, NoSuchQueue, NoSuchMessage):
+        pass  # it is over, or its queue has changed just now: the message comes back by its timer
     return None
-
-
-def _is_buried_next(context: Context, queue: str, claim: Claimed) -> bool:
-    settings = context.settings_of(queue)
-    to = settings.dead_letter_queue
-    if to is None or not is_used_up(settings, claim.deliveries) or not fits(to, claim.id):
-        return False
-    # If the id exists there, the message is delivered once more, as by the mover.
-    return not exists(context.tree, to, claim.id)
 
 
 def _count_delivery(

@@ -12,7 +12,7 @@ from ..layout.messages import dead_letter
 from ..layout.names import staged_entry
 from ..layout.stamps import Stamps
 from ..layout.steps import LARGE_BYTES
-from ..layout.transitions import State
+from ..layout.transitions import NEW, State
 from ..layout.tree import Tree
 from ..layout.unclaimed import is_delayed
 from ..layout.uuids import group_bits, sequenced_uuid7
@@ -53,13 +53,18 @@ class Draft(NamedTuple):
             return 0
         return stamps.encode(self.message_id, now_ms + self.delay_ms, 0)
 
-    def staged(self, queue: str, number: int | None = None, mtime_ns: int = 0) -> str:
-        """The dot-name under which it is written, by a put of this number.
+    def staged(self, queue: str, number: int | None = None) -> str:
+        """The dot-name under which it is written, by a put of this number, without a timer."""
+        return staged_entry(queue, self.message_id, self.seal, number)
 
-        mtime_ns: the mtime that makes the file complete; 0: it needs none.
-        """
+    def begin(
+        self, tree: Tree, stamps: Stamps, queue: str, now_ms: int, number: int | None = None
+    ) -> Staged:
+        """The same, to be written now: with the timer, if it has a delay."""
+        mtime_ns = self.timer_ns(stamps, now_ms)
         seal = timed_seal(self.seal, mtime_ns) if mtime_ns else self.seal
-        return staged_entry(queue, self.message_id, seal, number)
+        name = staged_entry(queue, self.message_id, seal, number)
+        return Staged(self, tree.folder(NEW, name), mtime_ns=mtime_ns)
 
     def write(self, fd: int, timer_ns: int = 0) -> None:
         """Write the file, complete with its last byte: what comes later, a crash may leave out.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..durability.dedup_records import DedupRecords, Record
-from ..durability.drafts import Staged, was_removed
+from ..durability.drafts import was_removed
 from ..durability.locks import Lock, patiently
 from ..durability.prepared import Key, Prepared, Send, end_all, key_of
 from ..durability.send_lines import (
@@ -321,7 +321,7 @@ class _Turn:
     def _place(self, sends: Sequence[Send], place: int, now_ms: int) -> list[Record]:
         """Give each message a place, or the known id of its duplicate; returns the new records."""
         known: dict[bytes, str] = {}
-        records = []
+        records, view = [], self._spool_view
         for send in sends:
             for draft in send.drafts:
                 key = draft.key
@@ -330,8 +330,7 @@ class _Turn:
                     draft = draft.placed(self.queue.name, place)
                     place += 1
                     found = draft.message_id
-                    path = self._spool_view.tree.folder(NEW, draft.staged(self.queue.name))
-                    send.stored.append(Staged(draft, path))
+                    send.stored.append(draft.begin(view.tree, view.stamps, self.queue.name, now_ms))
                     if key is not None:
                         records.append(Record(key, now_ms, found))
                         known[key] = found

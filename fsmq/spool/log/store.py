@@ -14,6 +14,7 @@ from ..errors import (
     NoSuchLog,
     OtherWriter,
     Unavailable,
+    is_full,
     unavailable,
 )
 from ..layout import documents
@@ -103,7 +104,6 @@ class Store:
         self._looking = threading.Lock()
         self._pieces: list[Piece] = []
         self._ids: Ids | None = None
-        self._late: End | None = None  # an end that could not be set right
         self.document = self.read_document()
         self.uuid = self.document.uuid
         self.reader = Reader(disk, self.uuid, blocks, self._known_now)
@@ -335,21 +335,22 @@ class Store:
     def _synced(self, document: Document) -> End | None:
         """Up to where the log is durable; None if nothing was ever written."""
         with self.tail as tail:
-            synced = tail.durable()
+            synced, many = tail.durable(), self._many_write(document)
             if not self._may_write(document):
                 return synced
             if synced is None:
                 self.settle()
-            elif not tail.can_read() or (
-                synced != self._late and self._many_write(document) and tail.is_overtaken(synced)
-            ):
-                # Only briefly: if a writer is stopped, what is durable can still be read.
-                with suppress(Unavailable):
+            elif not tail.can_read() or (many and tail.is_overtaken(synced)):
+                # Only briefly: beside a stopped writer, or on a full disk, the rest can be read.
+                try:
                     self.settle(_SHORT_S)
+                except (Unavailable, OSError) as error:
+                    if isinstance(error, OSError) and not (many and is_full(error)):
+                        raise
             else:
                 return synced
             found = tail.durable()
-            self._late = found if found == synced else None
+            tail.late = found if found == synced else None
             return found
 
     def _many_write(self, document: Document) -> bool:

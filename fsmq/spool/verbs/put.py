@@ -203,14 +203,13 @@ class Staging:
         if len(own) < len(drafts):
             self._has_number = True
             self._number = self._batch.take_number(self._context.put_numbers)
-        new = self._tree.folder(NEW)
-        self.dirty.folders.add(new)
+        self.dirty.folders.add(self._tree.folder(NEW))
         seen: set[str] = set()
         for index, draft in enumerate(giving_way(drafts)):
             try:
                 if draft.own:
                     self._check_is_new(draft, seen)
-                self._write(draft, new)
+                self._write(draft)
             except DuplicateMessage as error:
                 if self._collapse:
                     self.dirty.folders |= dirty_of(self._tree, self._queue).folders
@@ -218,17 +217,16 @@ class Staging:
                 error.index = index if len(drafts) > 1 else None
                 raise
 
-    def _write(self, draft: Draft, new: str) -> None:
+    def _write(self, draft: Draft) -> None:
         context, number = self._context, None if draft.own else self._number
-        mtime_ns = draft.timer_ns(context.stamps, context.now_ms())
-        name = draft.staged(self._queue, number, mtime_ns)
-        staged = Staged(draft, f"{new}/{name}", mtime_ns=mtime_ns)
+        now_ms = context.now_ms()
+        staged = draft.begin(self._tree, context.stamps, self._queue, now_ms, number)
         self._written.append(staged)
         try:
             fd = self._tree.create(staged.path)
         except FileExistsError:
             # A crash left it. If it is complete, it may have been acknowledged: it is the message.
-            if finish(self._tree, name).promoted:
+            if finish(self._tree, staged.path.rpartition("/")[2]).promoted:
                 raise DuplicateMessage(self._queue, draft.message_id) from None
             fd = self._tree.create(staged.path)
         staged.fill(fd, self._tree, self.dirty)

@@ -167,8 +167,8 @@ def bury_now(
     message stays as it is. is_wanted: whether a claimed file of this id is the one that is meant.
 
     Raises:
-        InvalidValue: the queue has no dead-letter queue, the id cannot be one, or the reason is
-            too long.
+        InvalidValue: the queue has no dead-letter queue, that has another message of this id or
+            cannot have it, or the reason is too long.
         NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
     """
     check_queue(queue)
@@ -190,6 +190,9 @@ def bury_now(
         try:
             check_held(context, queue, message_id, latched, claim)
             if is_wanted(context, latched.fd, latched.found):
+                if exists(tree, dead_letters, message_id):
+                    problem = f"is also that of another message, in queue {dead_letters!r}"
+                    raise InvalidValue("message_id", problem)
                 details = bury(
                     context, latched, queue, message_id, dead_letters, reason, _PATIENCE_S
                 )
@@ -209,15 +212,28 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
 
 
+def dead_letters_for(
+    context: Context, settings: QueueSettings, message_id: str, deliveries: int
+) -> str | None:
+    """The queue to which a message goes when this delivery ends; None if it is delivered again.
+
+    That also happens while the dead-letter queue has a message of its id.
+    """
+    to = settings.dead_letter_queue
+    if to is None or not is_used_up(settings, deliveries) or not fits(to, message_id):
+        return None
+    return None if exists(context.tree, to, message_id) else to
+
+
 def _is_dead(context: Context, settings: QueueSettings, queue: str, message_id: str) -> bool:
     """Whether a release buries a message."""
-    dead_letters = settings.dead_letter_queue
-    if dead_letters is None or settings.max_deliveries is None:
+    if settings.max_deliveries is None:
         return False
     found = context.tree.stat(context.tree.path(State.DELAY, queue, message_id))
-    if found is None or not fits(dead_letters, message_id):
+    if found is None:
         return False
-    return is_used_up(settings, context.stamps.deliveries(message_id, found.st_mtime_ns))
+    deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
+    return dead_letters_for(context, settings, message_id, deliveries) is not None
 
 
 def bury(
@@ -288,12 +304,8 @@ def _release_one(
     try:
         check_held(context, queue, message_id, latched, claim)
         deliveries = context.stamps.deliveries(message_id, latched.found.st_mtime_ns)
-        dead_letters = settings.dead_letter_queue
-        if (
-            dead_letters is not None
-            and is_used_up(settings, deliveries)
-            and fits(dead_letters, message_id)
-        ):
+        dead_letters = dead_letters_for(context, settings, message_id, deliveries)
+        if dead_letters is not None:
             why = used_up(reason)
             details = bury(context, latched, queue, message_id, dead_letters, why, _PATIENCE_S)
             if details is not None:

@@ -72,12 +72,20 @@ def check_reason(reason: str | None) -> str | None:
 
 def reason_of(error: BaseException) -> str | None:
     """An exception as a reason: its text, shortened to the limit."""
-    return _shortened(one_line(str(error))) or None
+    return _shortened(one_line(_text_of(error))) or None
 
 
 def failure_of(error: BaseException) -> str | None:
     """An exception that was not meant as a reason, as one: its type and its text."""
-    return _shortened(one_line(f"{type(error).__name__}: {error}".rstrip(": ")))
+    return _shortened(one_line(f"{type(error).__name__}: {_text_of(error)}".rstrip(": ")))
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of any exception; none if its own code for that fails."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def used_up(reason: str | None) -> str:

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 _UNBURIED_S = 10.0
 
 
+_Held = tuple[int, list[Range]]  # deliveries, and messages
+
+
 class Bury(Protocol):
     def __call__(self, message: LogMessage, deliveries: int, reason: str | None) -> None: ...
 
@@ -125,9 +128,9 @@ class ChannelStore(OpenChannel):
 
     def _end_poison(self, progress: Progress, bury: Bury) -> None:
         if self._settings.poison == "bury":
-            for offset in self._buried(progress, bury):
-                # Before the next one: a consumer may already have removed the dead letter.
-                self._finish(progress, BURIED, [(offset, offset + 1)])
+            holds = sorted(progress.poison, key=lambda one: one.ranges.next(0))
+            used = [(hold.deliveries, list(hold.ranges)) for hold in holds]
+            self._bury_if_taken(progress, used, USED_UP, bury)
             until_ns = int((self.store.disk.clock() + _UNBURIED_S) * 1e9)
             self._write(
                 progress,
@@ -140,14 +143,24 @@ class ChannelStore(OpenChannel):
             poison = [one for hold in progress.poison for one in hold.ranges]
             self._finish(progress, SKIPPED, poison)
 
-    def _buried(self, progress: Progress, bury: Bury) -> Iterator[int]:
-        """Bury poison; the offsets of those that are in the dead-letter queue. The rest has to
-        wait: it must not block claims of other messages."""
+    def _bury_if_taken(
+        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+    ) -> None:
+        """Bury messages that the dead-letter queue takes. The rest has to wait: it must not block
+        claims of other messages."""
+        for offset in self._taken(progress, held, reason, bury):
+            # Before the next one: a consumer may already have removed the dead letter.
+            self._finish(progress, BURIED, [(offset, offset + 1)])
+
+    def _taken(
+        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+    ) -> Iterator[int]:
+        """Store messages in the dead-letter queue; the offsets of those that it takes."""
         try:
-            for hold in sorted(progress.poison, key=lambda one: one.ranges.next(0)):
-                for message in self._messages(progress, list(hold.ranges)):
+            for deliveries, ranges in held:
+                for message in self._messages(progress, ranges):
                     try:
-                        bury(message, hold.deliveries, USED_UP)
+                        bury(message, deliveries, reason)
                     except (InvalidValue, MessageTooLarge) as error:
                         self._note_unburied(error)  # other messages may still be accepted
                     else:
@@ -295,7 +308,9 @@ class ChannelStore(OpenChannel):
         """
         with self.locked() as progress:
             for (_, deliveries), held in self._claimed(progress, claims, generation).items():
-                self._bury_held(progress, deliveries, held, reason, bury)
+                for message in self._messages(progress, held):
+                    bury(message, deliveries, reason)
+                    self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
 
     def bury_used_up(
         self, claims: dict[int, int], generation: int | None, reason: str, bury: Bury
@@ -308,25 +323,11 @@ class ChannelStore(OpenChannel):
             most = self._settings.max_deliveries
             if most is None or self._settings.poison != "bury":
                 return claims
-            for (_, deliveries), held in self._claimed(progress, claims, generation).items():
-                if deliveries >= most:
-                    try:
-                        self._bury_held(progress, deliveries, held, used_up(reason), bury)
-                    except (OSError, FsmqError) as error:
-                        self._note_unburied(error)
+            held = self._claimed(progress, claims, generation)
+            used = [(deliveries, ranges) for (_, deliveries), ranges in held.items()]
+            used = [one for one in used if one[0] >= most]
+            self._bury_if_taken(progress, used, used_up(reason), bury)
             return {offset: n for offset, n in claims.items() if offset in progress.owner}
-
-    def _bury_held(
-        self,
-        progress: Progress,
-        deliveries: int,
-        held: Iterable[Range],
-        reason: str | None,
-        bury: Bury,
-    ) -> None:
-        for message in self._messages(progress, held):
-            bury(message, deliveries, reason)
-            self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
 
     def _claimed(
         self,

@@ -35,6 +35,7 @@ class LogTail(Newest):
     def __init__(self, disk: Disk, log: str, check: Callable[[], bool]) -> None:
         super().__init__(disk, log)
         self._check = check
+        self.late: End | None = None  # an end that could not be set right
         # Whether this process has compared checkpoints with the newest segment.
         self._told_is_known = self._sync_is_known = False
 
@@ -75,12 +76,14 @@ class LogTail(Newest):
         return self._sync_is_known
 
     def is_overtaken(self, end: End) -> bool:
-        """Whether a later segment than that of an end exists, if many hosts write.
+        """Whether a later segment than that of an end exists, or did, if many hosts write.
 
         Then a stopped writer may have written its old end late: whoever has written since has begun
-        a segment.
+        a segment. Segments go from the lowest on, so that of the end went before a later one.
         """
-        return has_number(self._disk, end.number + 1)
+        if end == self.late:
+            return False
+        return has_number(self._disk, end.number + 1) or not has_number(self._disk, end.number)
 
     def settle(self, patience_s: float = PATIENCE_S) -> None:
         """Make durable what dead writers have left."""
