@@ -21,8 +21,9 @@ from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
 _MEMBER = "sns"
 _BEGINNING = b'{"sns": {'
 REDRIVE = "RedrivePolicy"
-# A policy is a string within JSON: each quotation mark takes two characters.
-MAX_ENTRY_BYTES = 3 * MAX_FILTER_BYTES
+# Enough for the largest policy and the largest other attributes of SNS: as strings within JSON they
+# take three times their bytes at most.
+MAX_ENTRY_BYTES = 16 * MAX_FILTER_BYTES
 # Parsing a body takes as long as copying this many bodies. So does comparing its values with this
 # much of a policy, per byte.
 _WORK_OF_LOOK, _POLICY_BYTES = 32, 8
