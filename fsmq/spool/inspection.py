@@ -9,7 +9,7 @@ from .log.delivered import named
 from .log.log import Batch as LogBatch
 from .log.log import LogStats
 from .moves.order import MAX_COUNT as MAX_MOVED
-from .moves.order import MAX_LISTED, Move, begin_redrive, holders, latest
+from .moves.order import MAX_LISTED, Move, begin_redrive, ended_of, holders, latest
 from .probe.health import Finding, Health, examine, of_schedules
 from .probe.room import Left, left
 from .probe.scratch import try_to_store
@@ -72,6 +72,7 @@ __all__ = [
     "Wanted",
     "begin_redrive",
     "browse",
+    "ended_of",
     "examine",
     "filed",
     "holders",

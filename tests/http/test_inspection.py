@@ -16,6 +16,8 @@ import pytest
 from aiohttp import ClientSession
 
 from fsmq._version import __version__
+from fsmq.http.guard.access import Access
+from fsmq.http.guard.keys import load
 from fsmq.http.service.monitoring import inspector
 from fsmq.spool.inspection import Place, places
 from tests.harness.suite import Suite, eventually, eventually_on_loop
@@ -56,6 +58,31 @@ def test_searches_of_one_key_do_not_delay_those_of_another(root: Path, tmp_path:
         with Wire(suite.url, 60) as wire:
             assert wire.ask("GET", "/_messages/none", bearer(other)).status == 200
         assert sum(wire.is_readable() for wire in wires) < len(wires) / 2
+
+
+def test_long_searches_of_one_key_leave_a_turn_to_another(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, other = (add_key(tmp_path / "keys", name, "--look=*") for name in ("busy", "other"))
+    begun, looked = threading.Event(), threading.Event()
+
+    def look(*args: Any) -> list[Place]:
+        if args[1] == "long":
+            begun.set()
+            assert looked.wait(ARRIVAL_S)
+        return places(*args)
+
+    monkeypatch.setattr(inspector, "places", look)
+    monkeypatch.setattr(inspector, "_TURN_S", 0.5)
+    with Inside(root, access=Access(load(tmp_path / "keys"))) as inside, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(inside.url)) for _ in range(4)]
+        for wire in wires:
+            wire.request("GET", "/_messages/long", bearer(busy))
+        assert begun.wait(ARRIVAL_S)
+        with Wire(inside.url) as wire:
+            assert wire.ask("GET", "/_messages/short", bearer(other)).status == 200
+        looked.set()
+        assert {wire.answer().status for wire in wires} <= {200, 503}
 
 
 def test_a_search_waits_a_limited_time_for_its_turn(

@@ -413,6 +413,35 @@ def test_filters_on_bodies_do_not_block_the_loop(watched: tuple[Suite, Watch]) -
     assert longest(watch, publish) <= HELD_S
 
 
+# A policy as large as it may be, none of whose conditions holds.
+HARD = json.dumps({"a": [{"wildcard": f"*{'a*' * 60}"}] * 100})
+
+
+@pytest.mark.parametrize(("scope", "values"), [("MessageAttributes", 6000), ("MessageBody", 900)])
+def test_large_policies_do_not_block_the_loop(
+    watched: tuple[Suite, Watch], scope: str, values: int
+) -> None:
+    """Each condition is checked for each of the values, which a small message has room for."""
+    suite, watch = watched
+    topic = suite.root / "topics" / scope
+    topic.mkdir()
+    said = {"filter": HARD, "scope": scope, "raw": True, "kept": {}}
+    (topic / "q").write_text(json.dumps({"sns": said}))
+    array = json.dumps(["a"] * values)
+    one = "MessageAttributes.entry.1"
+    asked = {"Action": "Publish", "TopicArn": f"arn:aws:sns:us-east-1:000000000000:{scope}"}
+    asked |= {"Message": f'{{"a": {array}}}' if scope == "MessageBody" else "x"}
+    if scope == "MessageAttributes":
+        asked |= {f"{one}.Name": "a", f"{one}.Value.DataType": "String.Array"}
+        asked |= {f"{one}.Value.StringValue": array}
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    def publish() -> None:
+        assert exchange(suite, "POST", "/", headers, urlencode(asked).encode()) == 200
+
+    assert longest(watch, publish) <= HELD_S
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Suite, Watch]]:
     """mq with a watcher and keys."""

@@ -10,9 +10,10 @@ from aiohttp import ClientSession
 
 from fsmq import Client, InvalidValue
 from fsmq.client.errors import AccessDenied
+from fsmq.http.service.move_thread import MOST_OF_A_KEY
 from tests.harness.suite import Suite, eventually
-from tests.http.helpers import ask, leads_to
-from tests.http.keyfile import add_key
+from tests.http.helpers import Answer, ask, leads_to
+from tests.http.keyfile import add_key, bearer
 
 
 def bury(client: Client, queue: str, count: int, dead: str = "dead") -> list[str]:
@@ -167,3 +168,43 @@ async def test_a_redrive_needs_the_right_to_send_to_the_target(tmp_path: Path) -
         assert {one.id for one in admin.queue("dead").peek()} >= set(hidden)
         assert admin.queue("dead").redrive()[1:] == (0, 0)
         eventually(lambda: {one.id for one in admin.queue("secret").peek()} == set(hidden))
+
+
+async def test_a_key_may_have_only_some_moves_in_progress(tmp_path: Path) -> None:
+    """Otherwise it could use up descriptors, memory, and the time for moves of others."""
+    file = tmp_path / "keys"
+    keys = {
+        "a": add_key(file, "a", "--send", "a-*", "--receive", "a-*"),
+        "b": add_key(file, "b", "--send", "b-*", "--receive", "b-*"),
+    }
+    options = ["--keys", str(file)]
+    with Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite:
+        for queue in ("a-from", "a-to", "b-from", "b-to"):
+            (suite.root / "queues" / queue).mkdir()
+            for number in range(3 * MOST_OF_A_KEY):  # each slow move takes one at once
+                (suite.root / "queues" / queue / f"{queue}.{number}").write_bytes(b"x")
+        async with ClientSession(suite.url) as session:
+
+            async def asked(method: str, path: str, key: str) -> Answer:
+                sent = {**bearer(keys[key]), "X-BV-API-Key": keys[key]}
+                return await ask(session, method, path, headers=sent)
+
+            async def begin(path: str, key: str = "a") -> Answer:
+                return await asked("POST", path, key)
+
+            slow = "/a-from/move?to=a-to&rate=0.01"
+            begun = [await begin(slow) for _ in range(MOST_OF_A_KEY)]
+            assert {one.status for one in begun} == {202}
+            for path in (slow, "/a-from/redrive?to=a-to", "/queue/1/_move?from=a-from&to=a-to"):
+                refused = await begin(path)
+                assert refused.status == 429, path
+                assert refused.headers["Retry-After"]
+            done = await begin("/b-from/move?to=b-to", "b")
+            assert done.status == 202
+            target = suite.root / "queues" / "b-to"
+            eventually(lambda: len(list(target.iterdir())) == 6 * MOST_OF_A_KEY)
+            where = f"/_moves/{begun[0].json['move']}"
+            await asked("DELETE", where, "a")
+            eventually(lambda: not (suite.root / f"{where[2:]}.json").exists())
+            assert (await begin(slow)).status == 202
+            assert (await begin(slow)).status == 429

@@ -169,13 +169,7 @@ def test_unread_answers_are_counted_and_cut_off(small: Suite) -> None:
         (small.root / "queues" / "q" / f"m{number}").write_bytes(b"x" * 500 * KIB)
     with ExitStack() as stack, SecureWire(small) as wire:
         for _ in range(40):
-            bare = socket.socket()
-            # Or the kernel takes all.
-            bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 500)
-            bare.connect(("127.0.0.1", small.port))
-            slow = trusting(small).wrap_socket(bare, server_hostname="localhost")
-            stack.enter_context(slow).sendall(request("GET /q/messages"))
+            stack.enter_context(slow_reader(small, request("GET /q/messages")))
         refused = eventually(lambda: is_refused(wire.ask("GET", "/q/messages")))
         assert is_problem(refused, 503, "overloaded")
         eventually(lambda: wire.ask("GET", "/q/messages").status == 200)
@@ -183,6 +177,41 @@ def test_unread_answers_are_counted_and_cut_off(small: Suite) -> None:
 
 def is_refused(answer: Answer) -> Answer | None:
     return answer if answer.status == 503 else None
+
+
+def slow_reader(suite: Suite, head: bytes) -> ssl.SSLSocket:
+    """A client for which the kernel takes little of an answer."""
+    bare = socket.socket()
+    bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 500)
+    bare.connect(("127.0.0.1", suite.port))
+    slow = trusting(suite).wrap_socket(bare, server_hostname="localhost")
+    slow.sendall(head)
+    return slow
+
+
+def test_unread_answers_of_half_closed_connections_are_cut_off_in_time(tmp_path: Path) -> None:
+    """They are not idle, so that others do not take their places and nobody watches them."""
+    most, slow = 12, 4
+    certificate, key = make(tmp_path, "live")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}", f"--max-connections={most}"]
+    options += ["--write-timeout=1", "--header-timeout=300", "--sync=none"]
+    with (
+        Suite(tmp_path / "mq", mq_options=options, mover=False, reaper=False) as suite,
+        ExitStack() as stack,
+    ):
+        queue = suite.root / "queues" / "q"
+        queue.mkdir()
+        (queue / "m").write_bytes(b"x" * 8 * MIB)
+        before = open_sockets(suite)
+        for _ in range(slow):
+            client = stack.enter_context(slow_reader(suite, request("GET /q/peek")))
+            client.recv(1)  # it is being answered
+            socket.socket.shutdown(client, socket.SHUT_WR)  # without close_notify
+        with Crowd(suite.port, 2 * most) as silent:
+            eventually(lambda: silent.left() <= most)
+            assert open_sockets(suite) <= most + _OWN_SOCKETS
+        eventually(lambda: open_sockets(suite) <= before)
 
 
 # -- records ---------------------------------------------------------------------------------------

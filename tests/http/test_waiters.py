@@ -142,7 +142,7 @@ async def test_lines_drop_waiters_that_have_left() -> None:
     assert len(of.waiters._queues["quiet"]._heap) < 100
 
 
-@pytest.mark.parametrize("how", ["all are woken", "all hang up"])
+@pytest.mark.parametrize("how", ["all are woken", "a stop", "all hang up"])
 async def test_many_waiters_leave_their_lines_in_turns(how: str) -> None:
     """The loop is not blocked for long, and other work is done in between."""
     of = Waiting(1000)
@@ -153,6 +153,8 @@ async def test_many_waiters_leave_their_lines_in_turns(how: str) -> None:
     ]
     if how == "all are woken":
         of.waiters.wake("q0", EVERYONE)
+    elif how == "a stop":
+        of.waiters.wake_all()
     else:
         for waiter in waiters:
             waiter.leave()

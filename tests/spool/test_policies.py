@@ -15,7 +15,15 @@ from fsmq.spool import InvalidValue
 from fsmq.spool.layout.topics import deliveries
 from fsmq.spool.layout.topics.deliveries import Delivery
 from fsmq.spool.layout.topics.filters import Filter
-from fsmq.spool.layout.topics.policies import MAX_LOOKED_INTO_BYTES, Candidates, Policy, listed
+from fsmq.spool.layout.topics.policies import (
+    MAX_LOOKED_INTO_BYTES,
+    MAX_VALUES,
+    SCOPES,
+    Candidates,
+    Policy,
+    Scope,
+    listed,
+)
 from tests.harness.cost import counted
 
 N = Decimal
@@ -343,6 +351,30 @@ def test_the_elements_of_an_array_are_candidates() -> None:
     assert listed("100") == [N(100)]
     assert listed('"a"') == ["a"]
     assert [*listed("x"), *listed('{"a": 1}'), *listed("[]")] == []
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_only_the_first_values_of_a_list_count(scope: Scope) -> None:
+    values = [f"v{number}" for number in range(MAX_VALUES + 1)]
+    body = json.dumps({"in": values}).encode()
+    for at, is_taken in ((0, True), (MAX_VALUES - 1, True), (MAX_VALUES, False)):
+        policy = Policy(json.dumps({"in": [values[at]]}), scope)
+        assert policy.matches({"in": values}, body) is is_taken
+
+
+@pytest.mark.parametrize(
+    "many", [[f"v{n}" for n in range(100)], [{"anything-but": [str(n) for n in range(1000)]}]]
+)
+def test_many_texts_are_compared_at_once(many: list[Any]) -> None:
+    values = [str(number) for number in range(1000)]
+
+    def calls(conditions: list[Any]) -> int:
+        policy = Policy(json.dumps({"in": conditions}))
+        with counted() as cost:
+            assert not policy.matches({"in": values}, b"")
+        return cost.calls
+
+    assert calls(many) < 2 * calls(["v"])
 
 
 def test_a_body_is_walked_once_for_all_names() -> None:

@@ -22,7 +22,7 @@ from fsmq.spool.layout.tree import Tree
 from fsmq.spool.schedules.crontab import Crontab
 from fsmq.spool.schedules.putting import Putter
 from fsmq.spool.schedules.schedule import Schedule
-from fsmq.spool.schedules.schedule_settings import ScheduleState
+from fsmq.spool.schedules.schedule_settings import MAX_BODY_BYTES, ScheduleState
 from fsmq.spool.schedules.scheduler import IDLE_S, Scheduler, SchedulerThread
 from tests.harness.suite import eventually
 from tests.spool.crashing import run_and_die
@@ -383,6 +383,18 @@ def test_an_invalid_file_affects_no_other(spool: Spool, clock: Clock, text: str)
         spool.schedule("bad").put_now()
     spool.schedule("bad").define("@daily", JOBS)
     assert spool.schedule("bad").state().problem is None
+
+
+def test_the_largest_schedule_is_read_again(spool: Spool, clock: Clock) -> None:
+    """JSON takes six bytes for a control character."""
+    body, attributes = b"\0" * MAX_BODY_BYTES, {"a": '"' * 65_000}
+    schedule = spool.schedule(NAME)
+    schedule.define("* * * * *", JOBS, body=body, attributes=attributes)
+    state = schedule.state()
+    assert state.problem is None
+    assert state.settings is not None
+    assert (state.settings.body, state.settings.attributes) == (body, attributes)
+    assert schedule.configure(paused=True).body == body
 
 
 def test_a_missing_queue_is_reported_and_awaited(spool: Spool, clock: Clock) -> None:

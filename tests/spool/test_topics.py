@@ -29,6 +29,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout.messages.message import NewMessage
 from fsmq.spool.layout.topics.deliveries import Delivery
 from fsmq.spool.layout.topics.filters import Filter
+from fsmq.spool.layout.topics.policies import Policy
 from fsmq.spool.layout.topics.topics import subscriber_of
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.store import Store
@@ -156,6 +157,25 @@ def test_subscriptions_of_sns_outlive_their_queue(spool: Spool, root: Path) -> N
     assert names(root, "news") == ["a", "b", "c"]
     spool.queue("a", create=True)
     assert list(news.publish(b"4")) == ["a"]
+
+
+def test_the_largest_subscription_is_read_again(spool: Spool, root: Path) -> None:
+    """As JSON in JSON it takes several times its bytes."""
+    spool.queue("a", create=True)
+    spool.topic("news", create=True)
+    policy = Policy(json.dumps({"a": ["é" * 8180]}, ensure_ascii=False))
+    kept = json.dumps({"a": "\U0001f600" * 4080}, ensure_ascii=False)
+    largest = Delivery(policy, kept={"RedrivePolicy": kept, "DeliveryPolicy": kept})
+    spool.subscribe("news", "a", largest)
+    with Spool(root) as other:
+        found = other.context.topics.filters("news")["a"]
+        assert isinstance(found, Delivery)
+        assert found.text() == largest.text()
+        with pytest.raises(InvalidValue, match="subscription: takes more than"):
+            other.subscribe("news", "a", Delivery(kept={"other": 40 * kept}))
+        kept_on = other.context.topics.filters("news")["a"]
+        assert kept_on is not None
+        assert kept_on.text() == largest.text()
 
 
 def test_a_shell_subscribes_with_touch(spool: Spool, root: Path) -> None:

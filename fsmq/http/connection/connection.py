@@ -76,11 +76,11 @@ class Connection(OnWire):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered or received."""
+        """Whether no request is being answered or received, and no answer waits to be sent."""
         if self.beginning is not None:
             return True
         if self._wire is not None and self._wire.is_closing():
-            return True
+            return not self.unsent  # closing waits for a slow client, too, whose time is limited
         return self.protocol is None and self._waiter is not None and not self._is_begun
 
     @property

@@ -76,9 +76,9 @@ class OpenConnections(Generic[C]):
 
     def let_linger(self, connection: C) -> bool:
         """Let a connection linger after its last answer; False: it has to be closed at once."""
-        self.forget(connection)
         if len(self.lingering) >= MOST_CONNECTIONS:
-            return False
+            return False  # it counts as open until it is closed
+        self.forget(connection)
         self.lingering.add(connection)
         return True
 

@@ -241,7 +241,7 @@ class _Queues:
             raise IllegalArgument(f"to: {target[:300]!r} is the queue to move from")
         for queue in (source, target):
             check_queue(queue, self._queues.longest_name)
-        move = await self._queues.move(source, target)
+        move = await self._queues.move(call, source, target)
         answer = {"id": references.encode(move.ref, self._queues.is_dedup)}
         return in_json(compact(answer))
 

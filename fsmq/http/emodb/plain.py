@@ -118,9 +118,10 @@ class PlainQueues:
         release = self._service.changes.release_many(queue, message_ids)
         await self._service.queues.do(release)
 
-    async def move(self, source: str, target: str) -> Move:
-        """Begin a move of all messages, claimed ones too."""
-        return await self._service.moves.begin(source, target, dedup=self.is_dedup)
+    async def move(self, call: Call, source: str, target: str) -> Move:
+        """Begin a move of all messages, claimed ones too. Raises TooManyRequests, too."""
+        who = call.sender.account
+        return await self._service.moves.begin(who, source, target, dedup=self.is_dedup)
 
     async def find_move(self, ref: str) -> Move | None:
         """A move of this service; None if there is no such move."""

@@ -54,6 +54,7 @@ from .move_thread import MoveThread
 from .queues import Queues
 from .receiver import Receiver
 from .resources import Resources
+from .wanted import size_of
 
 MAX_COUNT = MAX_CLAIMS
 _SMALL_COUNT = 256
@@ -164,7 +165,9 @@ class Service(Runner):
         async with self._telling(call.sender, topic):
             topics = self.spool.context.topics
             to = topics.known(topic, FEW)
-            light = to is not None and work_of(to, len(message.body)) <= LARGE_BYTES
+            body = len(message.body)
+            work = 0 if to is None else work_of(to, body, size_of(message) - body)
+            light = to is not None and work <= LARGE_BYTES
             # Here, and not in the thread, which may go on when the request has ended.
             subscribed = await self.listing(topics.subscribed, topic) if to is None else to
             hold_looks(call, (one.filter for one in subscribed), [message.body])

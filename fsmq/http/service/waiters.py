@@ -115,7 +115,7 @@ class Waiters:
     def __init__(self, limit: int, turns: LoopTurns) -> None:
         self._limit = limit
         self.turns = turns
-        self._count = 0
+        self._all: dict[Waiter, None] = {}
         self._places = count()
         self._queues: dict[str, _Line] = {}
         # The waiters that also wait for new queues, by their wishes.
@@ -124,7 +124,7 @@ class Waiters:
         self._is_asking = False
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._all)
 
     def queues(self) -> list[str]:
         """The queues that have waiters."""
@@ -161,7 +161,7 @@ class Waiters:
         Raises:
             Unavailable: too many requests wait already.
         """
-        if self._count >= self._limit and not again:
+        if len(self._all) >= self._limit and not again:
             raise Unavailable(f"{self._limit} requests wait for messages already", 5)
         waiter = Waiter(self, queues, place, done, wish)
         lines = self._queues
@@ -171,7 +171,7 @@ class Waiters:
             line.enter(waiter)
         if wish is not None:
             self._wishes.setdefault(wish.alike, (wish, {}))[1][waiter] = None
-        self._count += 1
+        self._all[waiter] = None
         loop = asyncio.get_running_loop()
         waiter.timer = loop.call_later(seconds, waiter.leave)
         return waiter
@@ -180,7 +180,7 @@ class Waiters:
         """Take a waiter out of its lines."""
         if waiter.timer is not None:
             waiter.timer.cancel()
-        self._count -= 1
+        del self._all[waiter]
         for queue in waiter.queues:
             line = self._queues[queue]
             line.leave()
@@ -266,8 +266,5 @@ class Waiters:
             yield
 
     def wake_all(self) -> None:
-        """Wake all requests, because the server stops or keys have changed."""
-        for queue in self.queues():
-            self.wake(queue, self._count)
-        for waiter in [waiter for _, waiters in self._wishes.values() for waiter in waiters]:
-            waiter.end("")  # those without any queue yet
+        """Wake all requests, in turns, because the server stops or keys have changed."""
+        self.turns.go_through(map(partial(Waiter.end, woken_by=""), list(self._all)))

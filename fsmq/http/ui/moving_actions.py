@@ -102,7 +102,8 @@ async def _redrive(request: PageRequest, form: Form) -> Done:
         return Done("redriven", done.moved, back(request, form), to=to or "")
     number = await _number(request, form)
     only = list(form.ids) or None
-    await request.service.moves.redrive(form.queue, to, _rate(form), only, allowed)
+    who = request.identity.account
+    await request.service.moves.redrive(who, form.queue, to, _rate(form), only, allowed)
     return Done("redriving", number, request.url("work"), to=to or "")
 
 
@@ -126,7 +127,8 @@ async def _move(request: PageRequest, form: Form) -> Done:
         done = await request.service.queues.do(move)
         return Done("moved", done.moved, back(request, form), to=to)
     number = await _number(request, form)
-    await request.service.moves.begin(form.queue, to, in_flight=False, rate=_rate(form), only=only)
+    who, rate = request.identity.account, _rate(form)
+    await request.service.moves.begin(who, form.queue, to, in_flight=False, rate=rate, only=only)
     return Done("moving", number, request.url("work"), to=to)
 
 

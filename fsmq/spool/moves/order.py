@@ -235,6 +235,13 @@ def _wanted(tree: Tree, refs: Iterable[str], wanted: Callable[[Move], bool]) -> 
                 yield replace(move, ids=None, chosen=())
 
 
+def ended_of(context: Context, refs: Iterable[str]) -> list[str]:
+    """Those of some moves that are in progress no longer. Raises Unavailable."""
+    tree = context.tree
+    with as_unavailable("cannot look for moves"):
+        return [ref for ref in refs if tree.look(tree.folder(MOVES, ref + OPEN)) is None]
+
+
 class Holder(NamedTuple):
     """The process that works on a move, or did until it died."""
 

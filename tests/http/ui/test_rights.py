@@ -160,8 +160,9 @@ def test_invisible_moves_do_not_displace_visible_ones(site: Site) -> None:
     for queue in ("seen", "seen.too", "unseen", "unseen.too"):
         api.make(queue)
     api.ask("POST", "/seen/move?to=seen.too")
-    for _ in range(51):
-        api.ask("POST", "/unseen/move?to=unseen.too")
+    with Spool(site.suite.root) as spool:  # a key may have fewer in progress
+        for _ in range(51):
+            spool.begin_move("unseen", "unseen.too")
     assert "unseen" in site.ask("all", "GET", "work")[1]
     text = site.ask("some", "GET", "work")[1]
     assert "seen.too" in text

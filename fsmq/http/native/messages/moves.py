@@ -199,6 +199,7 @@ class Moves(Handlers):
             if given[RATE] is None:
                 return await self._move_some(source, target, only, in_flight)
         move = await self._service.moves.begin(
+            call.sender.account,
             source,
             target,
             in_flight=in_flight,
@@ -257,7 +258,8 @@ class Moves(Handlers):
         only = await self._ids_of(call) if call.request.can_read_body else None
         rate = given[RATE]
         if only is None or rate is not None:
-            return _begun(await self._service.moves.redrive(dead, to, rate, only, allowed))
+            who = call.sender.account
+            return _begun(await self._service.moves.redrive(who, dead, to, rate, only, allowed))
         redrive = self._service.changes.redrive(dead, only, to, allowed)
         done = await self._service.queues.do(redrive)
         return json_answer(200, done._asdict())

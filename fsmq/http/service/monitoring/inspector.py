@@ -55,6 +55,8 @@ LIFE_S = 5.0
 _FIND_S = 5.0
 # Few, because inspections read many files, and others need the disk and the processor, too.
 _AT_ONCE = 2
+# Of one key: a search can take longer than another waits for its turn.
+_OF_A_KEY = 1
 # How long each waits for its turn. A life takes one for each segment of the journal.
 _TURN_S = 10.0
 # An examination makes work for mover and reaper, and for the disk, so it is not repeated sooner.
@@ -101,12 +103,14 @@ class Inspector:
         self.acts: Kept[list[Act]] = Kept(lambda: self._run(acts.look), least_s=_ACTS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
-        # In shared threads, because each thread keeps the largest message that it has read. So many
+        # In shared threads, because each thread keeps the largest message that it has read. So few
         # of each key wait for them: else those of another would come behind all that one asks for.
+        who = account()
+        most = _AT_ONCE if who is None else _OF_A_KEY
         async with AsyncExitStack() as turn:
             try:
                 async with asyncio.timeout(_TURN_S):
-                    of_key = self._of_key.setdefault(account(), asyncio.Semaphore(_AT_ONCE))
+                    of_key = self._of_key.setdefault(who, asyncio.Semaphore(most))
                     await turn.enter_async_context(of_key)
                     await turn.enter_async_context(self._few)
             except TimeoutError:

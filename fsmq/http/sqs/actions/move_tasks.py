@@ -65,7 +65,8 @@ class MoveTasks(Actions):
             raise invalid("DestinationArn", ask.get("DestinationArn"), "It is the source.")
         by = rate and float(rate)
         try:
-            move = await self._service.moves.redrive(source, target, by, homes=allowed)
+            who = ask.identity.account
+            move = await self._service.moves.redrive(who, source, target, by, homes=allowed)
         except InvalidValue as error:
             if error.field != "to":
                 raise

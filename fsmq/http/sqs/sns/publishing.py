@@ -145,7 +145,9 @@ class Publishing(OfTopics):
             raise no_such_topic() from None
         filters = (one.filter for one in to)
         hold_looks(ask.call, filters, [one.body.encode() for one in publications])
-        size = work_of(to, sum(len(one.body) for one in publications), len(publications))
+        bodies = sum(len(one.body.encode()) for one in publications)
+        attributes = sum(one.size for one in publications) - bodies
+        size = work_of(to, bodies, attributes, len(publications))
         copies = await self._service.beside(size, self._copies, ask, topic, publications, to)
         await self._service.publish_copies(ask.identity, topic.name, copies)
 

@@ -21,8 +21,12 @@ from .policies import SCOPES, Candidates, Policy, Scope, candidates_of
 _MEMBER = "sns"
 _BEGINNING = b'{"sns": {'
 REDRIVE = "RedrivePolicy"
-# A policy is a string within JSON: each quotation mark takes two characters.
-MAX_ENTRY_BYTES = 3 * MAX_FILTER_BYTES
+# Enough for the largest policy and the largest other attributes of SNS: as strings within JSON they
+# take three times their bytes at most.
+MAX_ENTRY_BYTES = 16 * MAX_FILTER_BYTES
+# Parsing a body takes as long as copying this many bodies. So does comparing its values with this
+# much of a policy, per byte.
+_WORK_OF_LOOK, _POLICY_BYTES = 32, 8
 
 
 class Delivery(Filter):
@@ -82,6 +86,15 @@ def _shown(digits: str) -> int | float | str:
 def looks_into_bodies(filter: Filter | None) -> bool:
     """Whether a filter selects messages by their bodies."""
     return isinstance(filter, Delivery) and filter.sns is not None and filter.scope != SCOPES[0]
+
+
+def work_of_look(filter: Filter | None, body: int, attributes: int) -> int:
+    """The cost of checking a policy of SNS, as the number of bytes that could be copied in the
+    same time. body, attributes: the bytes of a message."""
+    if not isinstance(filter, Delivery) or filter.sns is None:
+        return 0
+    each = _WORK_OF_LOOK + len(filter.sns.text) // _POLICY_BYTES
+    return each * (body if looks_into_bodies(filter) else attributes)
 
 
 def outlives_its_queue(text: bytes) -> bool:

@@ -12,17 +12,20 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address, ip_network
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from ...errors import InvalidValue
 from .policy_checks import bad, check
 
+T = TypeVar("T")
 Scope = Literal["MessageAttributes", "MessageBody"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 MAX_POLICY_BYTES = 16 * 1024
 # The largest body that a policy looks into: the largest of Amazon SNS here. The values of a larger
 # one could take fifty times its memory, and a second of the interpreter.
 MAX_LOOKED_INTO_BYTES = 1024 * 1024
+# How many values of a list are looked at: each is compared in each condition.
+MAX_VALUES = 1000
 _MAX_KEYS = 5
 _MAX_COMBINATIONS = 150
 _TOO_COMPLEX = "Filter policy is too complex"
@@ -231,11 +234,14 @@ class _Compiler:
         if self._is_new:
             for one in listed:
                 check(one)
-        conditions = [_condition(one) for one in listed]
+        exact = frozenset(_typed(one) for one in listed if not isinstance(one, dict | list))
+        conditions = [_condition(one) for one in listed if isinstance(one, dict | list)]
         self.paths.add(path)
 
         def test(look: _Look) -> bool:
-            candidates = look(path)
+            candidates = look(path)[:MAX_VALUES]
+            if exact and any(_typed(one) in exact for one in candidates):
+                return True
             return any(holds(candidates) for holds in conditions)
 
         return test
@@ -253,22 +259,20 @@ def _is_operator(one: dict[str, Any]) -> bool:
     return len(one) == 1 and next(iter(one)) in _OPERATORS
 
 
-def _condition(given: Any) -> _Condition:
-    if isinstance(given, dict):
-        if len(given) != 1:
-            raise bad("Only one key allowed in match expression")
-        [(kind, operand)] = given.items()
-        if kind not in _OPERATORS:
-            raise bad(f"Unrecognized match type {kind[:200]}")
-        return _OPERATORS[kind](operand)
+def _condition(given: dict[str, Any] | list[Any]) -> _Condition:
     if isinstance(given, list):
         raise bad("Match value must be String, number, true, false, or null")
-    return lambda candidates: any(_is_same(one, given) for one in candidates)
+    if len(given) != 1:
+        raise bad("Only one key allowed in match expression")
+    [(kind, operand)] = given.items()
+    if kind not in _OPERATORS:
+        raise bad(f"Unrecognized match type {kind[:200]}")
+    return _OPERATORS[kind](operand)
 
 
-def _is_same(one: Candidate, other: Candidate) -> bool:
-    # Python treats True as a number; here it is none.
-    return type(one) is type(other) and one == other
+def _typed(one: Candidate) -> tuple[type, Candidate]:
+    """A value that is equal only to the same one. Python treats True as a number; it is none."""
+    return type(one), one
 
 
 def _exists(operand: Any) -> _Condition:
@@ -277,21 +281,25 @@ def _exists(operand: Any) -> _Condition:
     return lambda candidates: bool(candidates) is operand
 
 
-def _texts(kind: str, holds: Callable[[str, str], bool]) -> Callable[[Any], _Condition]:
-    """A condition on texts with a text as its operand."""
+def _texts(
+    kind: str, holds: Callable[[str, T], bool], prepared: Callable[[str], T]
+) -> Callable[[Any], _Condition]:
+    """A condition on texts with a text as its operand. prepared: what it is compared with."""
 
     def condition(operand: Any) -> _Condition:
         if not isinstance(operand, str):
             raise bad(f"{kind} match pattern must be a string")
+        given = prepared(operand)
         return lambda candidates: any(
-            isinstance(one, str) and holds(one, operand) for one in candidates
+            isinstance(one, str) and holds(one, given) for one in candidates
         )
 
     return condition
 
 
-def _is_like(text: str, pattern: str) -> bool:
-    first, *rest = pattern.split("*")
+def _is_like(text: str, parts: list[str]) -> bool:
+    """Whether a text is these parts, with anything in between."""
+    first, *rest = parts
     if not rest:
         return text == first
     if not text.startswith(first):
@@ -356,9 +364,8 @@ def _anything_but(operand: Any) -> _Condition:
     refused = operand if isinstance(operand, list) else [operand]
     if not refused or not all(isinstance(one, str | Decimal) for one in refused):
         raise bad("Inside anything but list, either all values are number or string")
-    return lambda candidates: any(
-        not any(_is_same(one, other) for other in refused) for one in candidates
-    )
+    others = frozenset(map(_typed, refused))
+    return lambda candidates: any(_typed(one) not in others for one in candidates)
 
 
 def _anything_but_like(operand: dict[str, Any]) -> _Condition:
@@ -375,11 +382,11 @@ def _anything_but_like(operand: dict[str, Any]) -> _Condition:
 _LIKE = ("prefix", "suffix", "wildcard", "equals-ignore-case")
 _OPERATORS: Mapping[str, Callable[[Any], _Condition]] = {
     "exists": _exists,
-    "prefix": _texts("prefix", str.startswith),
-    "suffix": _texts("suffix", str.endswith),
-    "wildcard": _texts("wildcard", _is_like),
+    "prefix": _texts("prefix", str.startswith, str),
+    "suffix": _texts("suffix", str.endswith, str),
+    "wildcard": _texts("wildcard", _is_like, lambda pattern: pattern.split("*")),
     "equals-ignore-case": _texts(
-        "equals-ignore-case", lambda one, other: one.casefold() == other.casefold()
+        "equals-ignore-case", lambda one, other: one.casefold() == other, str.casefold
     ),
     "numeric": _numeric,
     "cidr": _cidr,

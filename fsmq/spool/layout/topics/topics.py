@@ -23,7 +23,7 @@ from ..of_queues import WhileThere
 from ..transitions import LOGS, TOPICS
 from ..tree import Tree
 from . import deliveries
-from .deliveries import MAX_ENTRY_BYTES, Delivery, looks_into_bodies
+from .deliveries import MAX_ENTRY_BYTES, Delivery, work_of_look
 from .filters import Filter
 
 # A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
@@ -36,8 +36,6 @@ _LOG_SUBSCRIBER = f"{LOGS}/"
 # No queue's name begins like this, either.
 ABOUT = "_about.json"
 MAX_ABOUT_BYTES = 64 * 1024
-# Parsing a body takes as long as copying this many bodies.
-_WORK_OF_LOOK = 32
 # Making a copy of a message takes as long as copying this many bytes.
 _WORK_OF_COPY = 4096
 
@@ -78,12 +76,13 @@ class Subscription(NamedTuple):
     target: str | None
 
 
-def work_of(subscriptions: Sequence[Subscription], size: int, messages: int = 1) -> int:
+def work_of(
+    subscriptions: Sequence[Subscription], bodies: int, attributes: int, messages: int = 1
+) -> int:
     """The cost of filtering and copying some messages, as a number of bytes that could be copied in
-    the same time. size: of their bodies."""
-    into_bodies = sum(looks_into_bodies(one.filter) for one in subscriptions)
-    copies = len(subscriptions) * (size + messages * _WORK_OF_COPY)
-    return copies + into_bodies * _WORK_OF_LOOK * size
+    the same time. bodies, attributes: their bytes."""
+    copies = len(subscriptions) * (bodies + attributes + messages * _WORK_OF_COPY)
+    return copies + sum(work_of_look(one.filter, bodies, attributes) for one in subscriptions)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from ...errors import (
 )
 from ...layout.names import check_queue, entry
 from ...layout.settings import QueueSettings
+from ...layout.topics.deliveries import MAX_ENTRY_BYTES
 from ...layout.topics.filters import Filter
 from ...layout.topics.topics import ABOUT, MAX_ABOUT_BYTES, log_of
 from ...layout.transitions import REMOVE, TOPICS
@@ -186,7 +187,10 @@ def unsubscribe(context: Context, topic: str, subscriber: str) -> bool:
 
 
 def _write(context: Context, path: str, filter: Filter | None) -> None:
-    context.tree.replace(path, filter.text() if filter is not None else b"")
+    text = filter.text() if filter is not None else b""
+    if len(text) > MAX_ENTRY_BYTES:  # it could not be read again
+        raise InvalidValue("subscription", f"takes more than {MAX_ENTRY_BYTES} bytes")
+    context.tree.replace(path, text)
 
 
 def _remove_folder(context: Context, path: str) -> None:
