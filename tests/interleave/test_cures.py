@@ -14,7 +14,7 @@ import pytest
 from fsmq.spool.consumers.claims import Claimed
 from fsmq.spool.context import Context
 from fsmq.spool.durability.drafts import Draft, Staged
-from fsmq.spool.layout.transitions import State, Transition
+from fsmq.spool.layout.transitions import NEW, State, Transition
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.verbs import claim, put, receive, release
 from fsmq.spool.verbs.latch import Latched
@@ -96,9 +96,9 @@ def stamp_what_was_written(patch: Patch) -> None:
     """
     patch.setattr("fsmq.spool.durability.put_numbers.HAS_BYTES", False)
 
-    def write(staging: put.Staging, draft: Draft, new: str) -> None:
+    def write(staging: put.Staging, draft: Draft) -> None:
         number = None if draft.own else staging._number
-        path = f"{new}/{draft.staged(staging._queue, number)}"
+        path = staging._tree.folder(NEW, draft.staged(staging._queue, number))
         fd = staging._tree.create(path)
         staging.dirty.files.append(fd)
         staging._written.append(Staged(draft, path, os.fstat(fd).st_ino))
