@@ -60,9 +60,10 @@ def test_searches_of_one_key_do_not_delay_those_of_another(root: Path, tmp_path:
         assert sum(wire.is_readable() for wire in wires) < len(wires) / 2
 
 
-def test_long_searches_of_one_key_leave_a_turn_to_another(
+def test_long_searches_of_one_key_leave_a_turn_to_others(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One of them also to what else its key looks at, such as the charts of a page."""
     busy, other = (add_key(tmp_path / "keys", name, "--look=*") for name in ("busy", "other"))
     begun, looked = threading.Event(), threading.Event()
 
@@ -76,13 +77,45 @@ def test_long_searches_of_one_key_leave_a_turn_to_another(
     monkeypatch.setattr(inspector, "_TURN_S", 0.5)
     with Inside(root, access=Access(load(tmp_path / "keys"))) as inside, ExitStack() as stack:
         wires = [stack.enter_context(Wire(inside.url)) for _ in range(4)]
-        for wire in wires:
-            wire.request("GET", "/_messages/long", bearer(busy))
+        wires[0].request("GET", "/_messages/long", bearer(busy))
         assert begun.wait(ARRIVAL_S)
         with Wire(inside.url) as wire:
+            for path in ("/_messages/short", "/_cluster", "/_history"):
+                assert wire.ask("GET", path, bearer(busy)).status == 200, path
+            for more in wires[1:]:
+                more.request("GET", "/_messages/long", bearer(busy))
+            eventually(lambda: wire.ask("GET", "/_cluster", bearer(busy)).status == 503)
             assert wire.ask("GET", "/_messages/short", bearer(other)).status == 200
         looked.set()
         assert {wire.answer().status for wire in wires} <= {200, 503}
+
+
+def test_searches_of_one_key_do_not_hold_up_what_is_found_for_all(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the last actions: all visitors of a page would wait behind one of that key."""
+    busy, other = (add_key(tmp_path / "keys", name, "--look=*") for name in ("busy", "other"))
+    begun, looked = threading.Semaphore(0), threading.Event()
+
+    def look(*args: Any) -> list[Place]:
+        begun.release()
+        assert looked.wait(2 * ARRIVAL_S)
+        return places(*args)
+
+    monkeypatch.setattr(inspector, "places", look)
+    with (
+        Inside(root, access=Access(load(tmp_path / "keys")), ui=True) as inside,
+        ExitStack() as stack,
+    ):
+        searches = [stack.enter_context(Wire(inside.url)) for _ in range(2)]
+        for search in searches:
+            search.request("GET", "/_messages/long", bearer(busy))
+            assert begun.acquire(timeout=ARRIVAL_S)
+        with Wire(inside.url) as wire:
+            for key in (busy, other):
+                assert wire.ask("GET", "/_ui/work", bearer(key)).status == 200
+        looked.set()
+        assert {search.answer().status for search in searches} == {200}
 
 
 def test_a_search_waits_a_limited_time_for_its_turn(

@@ -48,10 +48,10 @@ def settings_held(
     held = hold(
         tree, path, PATIENCE_S if patience_s is None else patience_s, even_if_full=not writes
     )
+    if held is None and needs_lock:  # the file stays: it may be another's lock
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     is_over = False
     try:
-        if held is None and needs_lock:
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
         yield
         is_over = True
     except FsmqError as error:

@@ -54,9 +54,10 @@ SEARCH_S = 2.0
 LIFE_S = 5.0
 _FIND_S = 5.0
 # Few, because inspections read many files, and others need the disk and the processor, too.
-_AT_ONCE = 2
-# Of one key: a search can take longer than another waits for its turn.
-_OF_A_KEY = 1
+_AT_ONCE = 3
+# Of one key, or without keys: a search can take longer than another waits for its turn. So one of a
+# key leaves a turn to what else its key looks at, and two leave one to other keys.
+_OF_A_KEY = 2
 # How long each waits for its turn. A life takes one for each segment of the journal.
 _TURN_S = 10.0
 # An examination makes work for mover and reaper, and for the disk, so it is not repeated sooner.
@@ -100,17 +101,19 @@ class Inspector:
         self.long_paused = Kept(lambda: runner.listing(self._long_paused), least_s=_PAUSED_S)
         self.warnings = Kept(lambda: runner.listing(found.look), least_s=_WARNINGS_S)
         acts = Acts(spool.tree)
-        self.acts: Kept[list[Act]] = Kept(lambda: self._run(acts.look), least_s=_ACTS_S)
+        self.acts: Kept[list[Act]] = Kept(lambda: runner.listing(acts.look), least_s=_ACTS_S)
 
     async def _run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Look at something for a request, in its turn.
+
+        What is found for all keys at once takes none: they would wait for that of another key.
+        """
         # In shared threads, because each thread keeps the largest message that it has read. So few
         # of each key wait for them: else those of another would come behind all that one asks for.
-        who = account()
-        most = _AT_ONCE if who is None else _OF_A_KEY
         async with AsyncExitStack() as turn:
             try:
                 async with asyncio.timeout(_TURN_S):
-                    of_key = self._of_key.setdefault(who, asyncio.Semaphore(most))
+                    of_key = self._of_key.setdefault(account(), asyncio.Semaphore(_OF_A_KEY))
                     await turn.enter_async_context(of_key)
                     await turn.enter_async_context(self._few)
             except TimeoutError:
@@ -209,7 +212,7 @@ class Inspector:
         async with self._examining:
             now = time.time()
             if self._health is None or not 0 <= now - self._health[0] < _HEALTH_S:
-                self._health = (now, await self._run(self._examine))
+                self._health = (now, await self._runner.listing(self._examine))
             return self._health
 
     def _examine(self) -> list[Finding]:
