@@ -577,7 +577,7 @@ class Actor(IdVerbs, DeadVerbs):
         self.jobs.configure(max_deliveries=9, dead_letter_queue=SIDE)
         bodies = self.take_batch()
         self.begin(partial(_doom, bodies))
-        with mock.patch.object(retry_module, "is_used_up", return_value=True):
+        with mock.patch.object(retry_module, "dead_letters_for", return_value=SIDE):
             self._divide(bodies)
         buried = bodies & {message.body for message in self.spool.queue(SIDE).peek(9)}
         self.end(partial(_bury, buried))
