@@ -22,11 +22,11 @@ OURS = os.path.dirname(fsmq.__file__)
 ROUNDS = 15
 # At most so many calls of functions of fsmq on the event loop: today's number, and a few.
 MOST = {"POST": 185, "GET": 218, "DELETE": 100}
-MOST_FRAMES = 9
+MOST_FRAMES = 8
 
 
 class Calls:
-    """The calls of fsmq's functions in one thread; frames: those that lead to a message's file."""
+    """The calls of fsmq's functions in one thread; frames: those above that which makes a file."""
 
     def __init__(self) -> None:
         self.number = self.frames = 0
@@ -76,4 +76,4 @@ def test_a_plain_request_takes_few_calls(tmp_path: Path) -> None:
                 frames = max(frames, calls.frames)
     medians = {method: statistics.median(numbers) for method, numbers in found.items()}
     assert all(medians[method] <= most for method, most in MOST.items()), medians
-    assert frames <= MOST_FRAMES
+    assert 0 < frames <= MOST_FRAMES

@@ -98,7 +98,7 @@ def stamp_what_was_written(patch: Patch) -> None:
 
     def write(staging: put.Staging, draft: Draft) -> None:
         number = None if draft.own else staging._number
-        path = staging._tree.folder(NEW, draft.staged(staging._queue, number))
+        path = staging._tree.folder(NEW, draft.dot_name(staging._queue, number))
         fd = staging._tree.create(path)
         staging.dirty.files.append(fd)
         staging._written.append(Staged(draft, path, os.fstat(fd).st_ino))

@@ -28,6 +28,7 @@ from fsmq.spool import (
     Unavailable,
     prepare,
 )
+from fsmq.spool.durability.drafts import Draft
 from fsmq.spool.durability.sync import SyncMode
 from fsmq.spool.fsck import check
 from fsmq.spool.layout import names
@@ -576,6 +577,22 @@ def test_the_default_delay_applies_to_puts(spool: Spool, clock: Clock, fifo: boo
     assert [m.body for m in queue.claim(2)] == [b"at once"]
     clock.advance(10.1)
     assert [m.body for m in queue.claim(2)] == [b"later"]
+
+
+def test_a_put_without_a_delay_is_ready_whatever_the_time_of_its_file(
+    spool: Spool, jobs: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some times look like those of delays, by chance."""
+    write, context = Draft.write, spool.context
+
+    def write_and_stamp(draft: Draft, fd: int, timer_ns: int = 0) -> None:
+        write(draft, fd, timer_ns)
+        chance_ns = context.stamps.encode(draft.message_id, context.now_ms() + 60_000, 0)
+        os.utime(fd, ns=(chance_ns, chance_ns))
+
+    monkeypatch.setattr(Draft, "write", write_and_stamp)
+    message_id = jobs.put(b"x")
+    assert [message.id for message in jobs.claim()] == [message_id]
 
 
 def test_a_removed_folder_is_created_again(jobs: Queue, root: Path) -> None:

@@ -53,14 +53,14 @@ class Draft(NamedTuple):
             return 0
         return stamps.encode(self.message_id, now_ms + self.delay_ms, 0)
 
-    def staged(self, queue: str, number: int | None = None) -> str:
-        """The dot-name under which it is written, by a put of this number, without a timer."""
+    def dot_name(self, queue: str, number: int | None = None) -> str:
+        """The name under which it is written, by a put of this number, if it needs no timer."""
         return staged_entry(queue, self.message_id, self.seal, number)
 
-    def begin(
+    def staged(
         self, tree: Tree, stamps: Stamps, queue: str, now_ms: int, number: int | None = None
     ) -> Staged:
-        """The same, to be written now: with the timer, if it has a delay."""
+        """What is to be written now; with a delay, its name and its timer belong together."""
         mtime_ns = self.timer_ns(stamps, now_ms)
         seal = timed_seal(self.seal, mtime_ns) if mtime_ns else self.seal
         name = staged_entry(queue, self.message_id, seal, number)
@@ -120,8 +120,11 @@ class Staged:
 
     def show(self, tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> bool:
         """`show` it, and note where that is; False if it is gone."""
-        message_id, mtime_ns = self.draft.message_id, self.mtime_ns
-        self.state = show(tree, stamps, queue, message_id, self.path, now_ms, mtime_ns)
+        draft, mtime_ns = self.draft, self.mtime_ns
+        has_timer = draft.delay_ms is not None
+        self.state = show(
+            tree, stamps, queue, draft.message_id, self.path, now_ms, mtime_ns, has_timer=has_timer
+        )
         return self.state is not None
 
     def show_or_leave(self, tree: Tree, stamps: Stamps, queue: str, now_ms: int) -> bool:
@@ -150,11 +153,14 @@ def show(
     path: str,
     now_ms: int,
     mtime_ns: int = 0,
+    *,
+    has_timer: bool = True,
 ) -> State | None:
     """Rename a complete message to its queue or, with a delay, to ``delay/``; its new state.
 
-    path: its dot-name. mtime_ns: that of the file, if the caller knows it. Returns None if the
-    dot-name or the queue is gone. Raises FileExistsError, OSError.
+    path: its dot-name. mtime_ns: that of the file, if the caller knows it. has_timer: False if it
+    has none, though its mtime may look like one by chance. Returns None if the dot-name or the
+    queue is gone. Raises FileExistsError, OSError.
     """
     if not mtime_ns:
         found = tree.stat(path)
@@ -162,7 +168,7 @@ def show(
             return None
         mtime_ns = found.st_mtime_ns
     runs = is_delayed(tree, stamps, path, message_id, mtime_ns, now_ms)
-    state = State.DELAY if runs else State.READY
+    state = State.DELAY if runs and has_timer else State.READY
     return state if tree.rename(path, tree.path(state, queue, message_id)) else None
 
 

@@ -330,7 +330,9 @@ class _Turn:
                     draft = draft.placed(self.queue.name, place)
                     place += 1
                     found = draft.message_id
-                    send.stored.append(draft.begin(view.tree, view.stamps, self.queue.name, now_ms))
+                    send.stored.append(
+                        draft.staged(view.tree, view.stamps, self.queue.name, now_ms)
+                    )
                     if key is not None:
                         records.append(Record(key, now_ms, found))
                         known[key] = found

@@ -135,7 +135,7 @@ class Putter:
             self._write(self._files.draft(name, moment), one, moment)
         if made:
             self._tree.sync_folder(self._files.folder)
-        owed = {moment: one.staged(queue) for moment, one in made.items()}
+        owed = {moment: one.dot_name(queue) for moment, one in made.items()}
         before = self._files.marker(name)
         last = max(found.moments, default=None if before is None else before.last)
         self._files.mark(name, Marker(schedule.cron, schedule.timezone, found.until, last, owed))

@@ -68,7 +68,7 @@ def drafts(
 
 def check_room(queue: str, one: Draft) -> None:
     """Raise InvalidValue if an own id, with what its name tells, is too long for the queue."""
-    if one.own and len(one.staged(queue)) > MAX_FILE_NAME_BYTES:
+    if one.own and len(one.dot_name(queue)) > MAX_FILE_NAME_BYTES:
         text = f"is too long for queue {queue!r}, with what its file's name has to tell"
         raise InvalidValue("id", f"{text}: more than {MAX_FILE_NAME_BYTES} bytes")
 

@@ -220,7 +220,7 @@ class Staging:
     def _write(self, draft: Draft) -> None:
         context, number = self._context, None if draft.own else self._number
         now_ms = context.now_ms()
-        staged = draft.begin(self._tree, context.stamps, self._queue, now_ms, number)
+        staged = draft.staged(self._tree, context.stamps, self._queue, now_ms, number)
         self._written.append(staged)
         try:
             fd = self._tree.create(staged.path)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ...durability.sync import Dirty
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
@@ -27,9 +27,8 @@ from .progress import Progress
 log = logging.getLogger(__name__)
 # A message that could not be buried is tried again after this time.
 _UNBURIED_S = 10.0
-
-
-_Held = tuple[int, list[Range]]  # deliveries, and messages
+# How often messages were delivered, and which ones.
+_Held: TypeAlias = tuple[int, list[Range]]
 
 
 class Bury(Protocol):

@@ -225,7 +225,7 @@ class StagingById:
     def write(self, link: str, draft: Draft, replaced: Standing | None) -> None:
         """Write one message. replaced: the one that has the id, as far as is known."""
         tree, context = self._tree, self._context
-        path = tree.folder(NEW, draft.staged(self.queue, number_of_id(link)))
+        path = tree.folder(NEW, draft.dot_name(self.queue, number_of_id(link)))
         mtime_ns = draft.timer_ns(context.stamps, context.now_ms())
         written = _Written(draft, path, mtime_ns=mtime_ns, link=link, replaced=replaced)
         fd = tree.create(path)
