@@ -21,7 +21,11 @@ def present(value: _T | None) -> _T:
 
 
 class Clock:
-    """Unix seconds that pass only when a test advances them."""
+    """Unix seconds that pass only when a test advances them.
+
+    Ids have the time of the machine: a message with a ``ttl`` may have been put a while later than
+    this clock says. A test that lets it expire advances well beyond that.
+    """
 
     def __init__(self, now: float | None = None) -> None:
         self.now = float(int(time.time())) if now is None else now

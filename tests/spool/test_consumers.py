@@ -479,7 +479,7 @@ def test_batches_skip_what_expired_or_was_deleted(spool: Spool, jobs: Queue, clo
     ids = fill(jobs, 1)
     side = spool.queue("side", create=True)
     fill(side, 1)
-    clock.advance(10)
+    clock.advance(100)
     with Consumer(spool, "spark") as consumer:
         batch = present(consumer.claim("s", 0, ["side", "jobs"], 5))
         assert ids_of(batch) == ids

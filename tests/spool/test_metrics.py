@@ -19,7 +19,7 @@ def test_the_life_of_messages_is_counted_by_queue(spool: Spool, jobs: Queue, clo
     jobs.put(b"short", ttl=1)
     first, *_ = jobs.claim(count=3)
     jobs.remove(first.id)
-    clock.advance(4)  # "short" expires, also if it was put late: ids have the time of the machine
+    clock.advance(4)  # "short" expires
     jobs.claim(count=1)
     clock.advance(10)
     jobs.claim(count=10)
