@@ -50,6 +50,10 @@ class Runner:
         self._learn = learn
         self.threads = Threads(workers, listings.forbid)
         self.listings = Threads(min(workers, _LISTINGS))
+        # A single one: threads that each write or remove many files take the interpreter, and the
+        # kernel's locks of the folders, from each other at every call. Four batches at a time took
+        # longer than one after the other, and twice as much of the processor.
+        self._batches = Threads(1, listings.forbid)
         self.turns = LoopTurns()
         self._huge: asyncio.Lock = asyncio.Lock()
         self._commits = Commits(syncer, self.turns)
@@ -62,6 +66,7 @@ class Runner:
         """Wait for running work."""
         self._commits.close()
         self.threads.close()
+        self._batches.close()
         self.listings.close()
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
@@ -106,28 +111,35 @@ class Runner:
             for thing in portion:
                 do(thing)
 
-    async def do(self, begin: Callable[[], Prepared[T]], *, light: bool) -> T:
+    async def do(
+        self, begin: Callable[[], Prepared[T]], *, light: bool, in_turn: bool = False
+    ) -> T:
         """Do a verb and make it durable: on the loop if it is light, else in a thread. If messages
         have to be counted first, it runs in a thread that may count. Raises what the verb raises.
+
+        in_turn: after others of this kind, which take less time each than all of them together.
         """
+        threads = self._batches if in_turn else self.threads
         try:
-            prepared = begin() if light else await self.in_thread(begin)
+            prepared = begin() if light else await threads.run(begin)
         except listings.Unlisted as error:
             await self.count(error.queue)
             prepared = await self.listing(begin)
-        return await self.complete(prepared, light=light)
+        return await self.complete(prepared, light=light, threads=threads)
 
-    async def complete(self, prepared: Prepared[T], *, light: bool = True) -> T:
+    async def complete(
+        self, prepared: Prepared[T], *, light: bool = True, threads: Threads | None = None
+    ) -> T:
         """Make a verb durable together with all others that wait; ``light``: its end is short.
 
-        Raises Unavailable.
+        threads: those for a long end. Raises Unavailable.
         """
         if prepared.sends:
             return await self._groups.complete(prepared, light=light)
         if light:
             return await self._commits.complete(prepared)
         await self._commits.sync(prepared)
-        return await self.threads.run_once(prepared.commit)
+        return await (threads or self.threads).run_once(prepared.commit)
 
     def then(
         self,

@@ -131,7 +131,7 @@ class _TurnBatcher(Generic[R]):
         """Do a large job in a thread."""
         begin = partial(self._begin, job.queue, job.things, job.claims)
         try:
-            results = await self._runner.do(begin, light=False)
+            results = await self._runner.do(begin, light=False, in_turn=True)
         except Exception as error:
             report(job.answered, error)
         else:

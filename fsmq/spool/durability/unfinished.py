@@ -39,7 +39,7 @@ def exists(
 
     taken_too: also one that was taken away, which can come back.
     """
-    paths = _paths(tree, queue, message_id, taken_too)
+    paths = _paths(tree, _prefixes(tree, queue), queue, message_id, taken_too)
     if gone_too:
         paths.append(tree.path(State.REMOVE, queue, message_id))
     return _first(tree, queue, {message_id: paths}) is not None
@@ -47,11 +47,19 @@ def exists(
 
 def found_as(tree: Tree, queue: str, names: Sequence[str]) -> str | None:
     """The first of some names under which a message is in the spool; None if there is none."""
-    return _first(tree, queue, {name: _paths(tree, queue, name) for name in names})
+    prefixes = _prefixes(tree, queue)
+    return _first(tree, queue, {name: _paths(tree, prefixes, queue, name) for name in names})
 
 
-def _paths(tree: Tree, queue: str, message_id: str, taken_too: bool = True) -> list[str]:
-    paths = [tree.path(state, queue, message_id) for state in _STATES]
+def _prefixes(tree: Tree, queue: str) -> list[str]:
+    """What stands before an id in the paths of a message in one state after the other."""
+    return [tree.path(state, queue, "") for state in _STATES]
+
+
+def _paths(
+    tree: Tree, prefixes: Sequence[str], queue: str, message_id: str, taken_too: bool = True
+) -> list[str]:
+    paths = [prefix + message_id for prefix in prefixes]
     if taken_too and (taken := taken_entry(queue, message_id)) is not None:
         paths.insert(-1, tree.folder(NEW, taken))
     return paths
@@ -62,7 +70,7 @@ def _first(tree: Tree, queue: str, paths: Mapping[str, Sequence[str]]) -> str | 
     for _ in range(_ROUNDS):
         before = _changed_ns(tree, queue)
         for name, places in paths.items():
-            if any(tree.look(path) is not None for path in places):
+            if tree.has_one(places):
                 return name
         # A claim or a release changes the folder of the queue, and may have moved the message past
         # all looks. Changes within one tick of the clock do not show in the folder's time.
