@@ -28,7 +28,7 @@ from .guard.origin import Origins
 from .monitor import Monitor
 from .native.dialect import NativeDialect
 from .native.fast_path.fast_batches import FastBatches
-from .native.fast_path.fast_channels import FastChannels
+from .native.fast_path.fast_logs import FastLogs
 from .native.fast_path.fast_messages import FastMessages
 from .native.fast_path.heads import NativeHeads
 from .problems import (
@@ -87,9 +87,11 @@ class Server:
         service.connections = self._connections.counts
         routes = {**FastMessages(service).routes, **FastBatches(service).routes}
         needs_keys = service.access.needs_keys
-        of_channels = FastChannels(service).routes
+        logs = FastLogs(service)
         reserved = frozenset(self._by_prefix)
-        heads = NativeHeads(routes, of_channels, reserved, self._origins, needs_keys)
+        heads = NativeHeads(
+            routes, logs.of_logs, logs.of_channels, reserved, self._origins, needs_keys
+        )
         beside: FastPath | None = None
         for one in self._others:
             if (reader := one.reader(self._origins)) is not None:

@@ -1,4 +1,4 @@
-"""Claims and dones of channels: the same answers with the fast path and without it."""
+"""Publishes, claims and acks of logs: the same answers with the fast path and without it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key
 from tests.http.pair import Pair, pair_of, request
+from tests.spool.test_log_retention import tend
 
 LARGE = b"L" * 200_000
 _logs = count(1)
@@ -36,6 +37,63 @@ def log(pair: Pair) -> str:
         made.publish_many([b"three", b"four"])
         made.channel("mail").create("first", order="none", visibility_timeout=60.0)
     return name
+
+
+def test_the_fast_path_takes_publishes(pair: Pair, log: str) -> None:
+    at, taken = f"/_logs/{log}/messages", pair.quick.taken
+    told = pair.compare(
+        request(f"POST {at}", body=b"five"),
+        request(f"POST {at}", "Content-Type: text/plain", "X-Message-Key: k", body=b"six"),
+        request(f"POST {at}?id=7", body=b"seven"),
+        request(f"POST {at}?id=7", body=b"again"),
+    )
+    assert [one.status for one in told] == [201, 201, 201, 201, 200]
+    assert [one.body for one in told[:4]] == [f'{{"offset": {n}}}\n' for n in (4, 5, 6, 6)]
+    assert dict(told[3].headers)["X-Message-Offset"] == "6"
+    assert pair.quick.taken == taken + 4
+    for one in pair.both:
+        kept = one.spool.log(log).read(4)
+        assert [(m.body, m.key, m.id, m.content_type) for m in kept] == [
+            (b"five", None, None, None),
+            (b"six", "k", None, "text/plain"),
+            (b"seven", None, "7", None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "body"),
+    [
+        ("POST {}", ("X-Message-Attribute-Color: red",), b"x"),
+        ("POST {}", (f"X-Message-Key: {'k' * 300}",), b"x"),
+        (f"POST {{}}?id={'i' * 190}", (), b"x"),
+        ("POST {}?id=", (), b"x"),
+        ("POST {}?key=a", (), b"x"),
+        ("POST {}?delay=1", (), b"x"),
+        ("POST {}", (), b"x" * 100_000),
+        ("POST {}/4", (), b"x"),
+        ("GET {}?from=0", (), b""),
+    ],
+)
+def test_other_publishes(
+    pair: Pair, log: str, line: str, headers: tuple[str, ...], body: bytes
+) -> None:
+    at = f"/_logs/{log}/messages"
+    pair.compare(request(line.format(at), *headers, body=body), request(f"POST {at}", body=b"y"))
+    found = [list(one.spool.log(log).read(0)) for one in pair.both]
+    assert [(m.offset, m.body, m.key, m.id) for m in found[0]] == [
+        (m.offset, m.body, m.key, m.id) for m in found[1]
+    ]
+
+
+def test_publishes_that_are_refused(pair: Pair, log: str) -> None:
+    at = f"/_logs/{log}/messages"
+    for one in pair.both:
+        one.spool.log(log).configure(when_full="refuse", max_bytes=8_000)
+        tend(one.spool.log(log))
+    told = pair.compare(request(f"POST {at}", body=b"x"))
+    assert told[0].status == 503
+    told = pair.compare(request("POST /_logs/none/messages", body=b"x"))
+    assert told[0].status == 404
 
 
 def messages(log: str) -> str:
@@ -127,6 +185,8 @@ def test_rights_on_the_channel(tmp_path_factory: pytest.TempPathFactory) -> None
             line = f"Authorization: Bearer {token}"
             told = running.compare(request(f"GET {at}", line))
             assert told[0].status == status
+            told = running.compare(request("POST /_logs/jobs/messages", line, body=b"x"))
+            assert told[0].status == (401 if status == 401 else 403)
         assert running.quick.taken == taken + 1
 
 

@@ -19,7 +19,7 @@ from fsmq.spool.errors import FsmqError
 
 from ..guard.access import bearer
 from ..guard.origin import Origins
-from ..routing.headers import kept_headers, named_claim, prefers_json, wants_events
+from ..routing.headers import KEY, kept_headers, named_claim, prefers_json, wants_events
 from .request import Fields, Line
 
 # How many different lines and heads are cached; the cache is cleared when it is full.
@@ -124,7 +124,8 @@ class BearerHeads(Heads):
             return None
         token = bearer(headers.getall(hdrs.AUTHORIZATION, ())) if self._needs_keys else None
         kept, claim = kept_headers(headers), named_claim(headers)
-        return Fields(length, token, prefers_json(accepted), kept, claim)
+        key = headers.get(KEY)
+        return Fields(length, token, prefers_json(accepted), kept, claim, key=key)
 
 
 def remember(known: dict[bytes, T], key: bytes, value: T) -> T:

@@ -76,7 +76,8 @@ class Fields(NamedTuple):
 
     length: of the body; None if not given. token: the key. in_json: whether the answer should have
     messages as JSON. kept: the content type and the attributes that are stored with a message.
-    claim: the name of the claim that the request is for. signer: instead of a token.
+    claim: the name of the claim that the request is for. signer: instead of a token. key: that of a
+    message of a log.
     """
 
     length: int | None
@@ -85,6 +86,7 @@ class Fields(NamedTuple):
     kept: tuple[str | None, dict[str, str]]
     claim: str | None
     signer: Signer | None = None
+    key: str | None = None
 
 
 class Owner(Protocol):

@@ -23,6 +23,7 @@ _quoted = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _escaped = re.compile(r"\\(.)")
 _ATTRIBUTE = ATTRIBUTE.lower()
 CLAIM = "X-Message-Claim"
+KEY = "X-Message-Key"
 # The defaults of curl and HTTP libraries, which are not worth keeping.
 _NO_TYPE = {"", "application/octet-stream", "application/x-www-form-urlencoded"}
 

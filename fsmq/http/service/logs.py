@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from fsmq.spool import Channel, ChannelMessage, LogEntry, Spool
@@ -23,6 +24,7 @@ from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
 from ..running.turns import LoopTurns
+from .asking import Answered, answer_of
 from .batcher import Batcher
 from .log_pages import read_page
 from .waiters import Waiters
@@ -96,9 +98,15 @@ class OpenLogs:
 
         Raises what :meth:`Log.publish_many` raises.
         """
-        first = await self._publishing.ask(log, messages)
-        self.published(log, len(messages))
-        return first
+        return await answer_of(partial(self.begin_publish, log, messages))
+
+    def begin_publish(self, log: str, messages: list[LogEntry], answered: Answered[int]) -> None:
+        def done(outcome: int | Exception) -> None:
+            if isinstance(outcome, int):
+                self.published(log, len(messages))
+            answered(outcome)
+
+        self._publishing.begin(log, messages, done)
 
     async def _publish(self, log: str, batches: list[list[LogEntry]]) -> Sequence[int | FsmqError]:
         return await self.run(self._spool.log(log).publish_each, batches)

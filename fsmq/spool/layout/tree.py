@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import UnusableSpool
@@ -112,19 +112,6 @@ class Tree:
         if self.network:
             self.refresh(path.rpartition("/")[0])
         return self.stat(path)
-
-    def has_one(self, paths: Iterable[str]) -> bool:
-        """Whether one of these paths exists: looks at one after the other, as a put of a given id
-        does thirty times."""
-        if self.network:
-            return any(self.look(path) is not None for path in paths)
-        for path in paths:
-            try:
-                os.stat(path, dir_fd=self.fd, follow_symlinks=False)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            return True
-        return False
 
     def refresh(self, folder: str) -> None:
         """Drop cached names of a folder, if another host may have changed it.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import hdrs
 
-from fsmq.spool import ChannelMessage, LogMessage
-from fsmq.spool.errors import InvalidValue
+from fsmq.spool import ChannelMessage, LogEntry, LogMessage
+from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.spool.inspection import ChannelState
 from fsmq.spool.prepare import MAX_CLAIMS
 from fsmq.spool.resources import (
@@ -23,12 +23,14 @@ from fsmq.spool.resources import (
 
 from ....wire import exact_moment, log_facts, moment
 from ...describe import (
+    JSON,
     QUEUE_NAME,
     Component,
     Header,
     Kind,
     Parameter,
     QueryParameter,
+    Values,
     integer,
     or_null,
     query,
@@ -38,12 +40,13 @@ from ...describe import (
     whole,
 )
 from ...routing import bodies
-from ...routing.headers import ATTRIBUTE, own_headers
+from ...routing.headers import ATTRIBUTE, KEY, own_headers
 from .. import forms
 from ..forms import MOMENT, one_line
 from ..queues import settings_schema
 
-KEY = "X-Message-Key"
+T = TypeVar("T")
+
 MAX_OFFSET = 10**18 - 1
 LOG = Parameter("log", "the log's name; the rules are those of a queue's name", QUEUE_NAME, "path")
 CHANNEL = Parameter(
@@ -143,6 +146,27 @@ CLAIM_HEADERS = {
     "X-Message-Deadline": Header("when the claim ends", MOMENT),
     "X-Message-Generation": Header("that of the claim", integer(1)),
 }
+
+
+def new_entry(
+    body: bytes, key: str | None, values: Values, kept: tuple[str | None, dict[str, str]]
+) -> LogEntry:
+    """The message of a publish. Raises InvalidValue."""
+    content_type, attributes = kept
+    return LogEntry(body, key, values[OWN_ID], content_type, attributes)
+
+
+def published(offset: int) -> tuple[dict[str, str], bytes]:
+    """The answer to a publish of one message: headers and body."""
+    headers = {"Content-Type": JSON, "X-Message-Offset": str(offset)}
+    return headers, f'{{"offset": {offset}}}\n'.encode()
+
+
+def alone(outcome: T) -> T:
+    """The outcome of a publish of one message: its error needs no index."""
+    if isinstance(outcome, FsmqError):
+        outcome.index = None
+    return outcome
 
 
 def encode(message: LogMessage) -> Iterator[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aiohttp.web import Response, StreamResponse
 
-from fsmq.spool import LogEntry
 from fsmq.spool.errors import (
     LogFull,
     NoSuchLog,
@@ -47,7 +46,7 @@ from ...problem_answers import OF_BODIES, guarded, keyed
 from ...problems import PreconditionFailed
 from ...routing import bodies, needs
 from ...routing.call import Call
-from ...routing.headers import kept_headers
+from ...routing.headers import KEY, kept_headers
 from ...routing.router import Router
 from ..forms import ATTRIBUTES, MOMENT, WAIT
 from ..preconditions import ETAG, IF_MATCH, if_match, with_etag
@@ -57,14 +56,16 @@ from .log_forms import (
     COUNT,
     FROM,
     HEADERS,
-    KEY,
     LOG,
     LOG_MESSAGE,
     MESSAGE_KEY,
     OWN_ID,
     SETTINGS_OF_LOG,
+    alone,
     encode,
     headers_of,
+    new_entry,
+    published,
 )
 
 SETTINGS = Component("LogSettings", record(SETTINGS_OF_LOG))
@@ -230,12 +231,14 @@ class Logs(Handlers):
         given = call.read()
         limit = self._spool.context.max_message_bytes
         body = await call.body(limit, self._service.read_timeout)
-        content_type, attributes = kept_headers(call.request.headers)
-        key = call.request.headers.get(KEY)
-        entry = LogEntry(body, key, given[OWN_ID], content_type, attributes)
-        offset = await self._publish(log, [entry])
-        headers = {"Content-Type": JSON, "X-Message-Offset": str(offset)}
-        return Response(status=201, body=f'{{"offset": {offset}}}\n'.encode(), headers=headers)
+        headers = call.request.headers
+        entry = new_entry(body, headers.get(KEY), given, kept_headers(headers))
+        try:
+            offset = await self._service.logs.publish(log, [entry])
+        except Exception as error:
+            raise alone(error) from None
+        headers_of_answer, answer = published(offset)
+        return Response(status=201, body=answer, headers=headers_of_answer)
 
     PUBLISH_MANY = Operation(
         id="publish_many_to_log",
@@ -265,14 +268,6 @@ class Logs(Handlers):
         del body  # each message has its own
         first = await self._service.logs.publish(log, entries)
         return json_answer(201, {"first": first, "count": len(entries)})
-
-    async def _publish(self, log: str, entries: list[LogEntry]) -> int:
-        try:
-            return await self._service.logs.publish(log, entries)
-        except Exception as error:
-            if getattr(error, "index", None) is not None:
-                error.index = None  # type: ignore[attr-defined] # there is only one message
-            raise
 
     READ = Operation(
         id="read_log",

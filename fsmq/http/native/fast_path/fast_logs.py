@@ -1,6 +1,7 @@
-"""Channels of logs on the fast path: claims of one message, and their acks.
+"""Logs on the fast path: publishes of one message; from channels, claims of one, and their acks.
 
-Requests that find nothing, or fail, are left to aiohttp, whose handlers wait, and answer errors.
+Claims that find nothing, or fail, and acks that fail are left to aiohttp, whose handlers wait, and
+answer errors. A publish must not be repeated, so its errors are answered here.
 """
 
 from __future__ import annotations
@@ -16,22 +17,42 @@ from ...fast_path.request import FastRoute, FastRoutes, Request
 from ...routing.bodies import INERT, raw
 from ...service.service import Service
 from ..logs.channels import Channels
-from ..logs.log_forms import COUNT, GENERATION, VISIBILITY, headers_of_claimed, offset_of
+from ..logs.log_forms import (
+    COUNT,
+    GENERATION,
+    VISIBILITY,
+    alone,
+    headers_of_claimed,
+    new_entry,
+    offset_of,
+    published,
+)
+from ..logs.logs import Logs
 from .heads import ALL, ONE
 
 log = logging.getLogger(__name__)
 
 
-class FastChannels:
-    """The routes of the fast path for channels."""
+class FastLogs:
+    """The routes of the fast path for logs, and for their channels."""
 
     def __init__(self, service: Service) -> None:
         self._logs = service.logs
         self._admission = service.admission
-        self.routes: FastRoutes = {
+        self.of_logs: FastRoutes = {
+            ("POST", ALL): FastRoute(Logs.PUBLISH, "send", self._publish, has_body=True),
+        }
+        self.of_channels: FastRoutes = {
             ("GET", ALL): FastRoute(Channels.CLAIM, "receive", self._claim),
             ("DELETE", ONE): FastRoute(Channels.FINISH, "receive", self._finish),
         }
+
+    def _publish(self, request: Request) -> None:
+        fields = request.fields
+        entry = new_entry(request.body, fields.key, request.values, fields.kept)
+        _, name = request.queue.split("/")
+        answered = partial(request.answer_by, _published)
+        self._logs.begin_publish(name, [entry], lambda outcome: answered(alone(outcome)))
 
     def _claim(self, request: Request) -> None:
         if request.fields.in_json or request.values[COUNT] is not None:
@@ -69,6 +90,10 @@ class FastChannels:
         offset = offset_of(request.message_id)
         answered = partial(_finished, request)
         self._logs.begin_ack(_channel(request), offset, request.values[GENERATION], answered)
+
+
+def _published(request: Request, offset: int) -> None:
+    request.answer(201, *published(offset))
 
 
 def _finished(request: Request, outcome: int | Exception) -> None:
