@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..bench import Bench
 from ..measure import Measure, Outcome, rate, ratios, side_by_side
 from ..procfs import descendants
@@ -19,24 +21,27 @@ def processes(bench: Bench) -> Outcome:
     share = bench.sizes.core_share
     one, *more = bench.sizes.processes
     for title, script in (("durable POST", "post"), ("whole lives", "life")):
-        runs = {
-            f"{count}": lambda count=count, script=script: _rate(bench, script, count)
-            for count in (one, *more)
-        }
+        runs = {f"{one}": partial(_rate, bench, script, one, _CONNECTIONS)}
+        for count in more:
+            runs[f"{count}"] = partial(_rate, bench, script, count, _CONNECTIONS)
+            # With fewer connections for each process its groups are smaller, and cost more.
+            runs[f"{count} each"] = partial(_rate, bench, script, count, count * _CONNECTIONS)
         found = side_by_side(bench.repeat, runs)
         for count in more:
-            measures.append(
-                Measure(
-                    f"{title}, {count} processes that have {share:.0%} of a core each, against one",
-                    ratios(found[f"{count}"], found[f"{one}"]),
-                    measured=rate(found[f"{count}"]),
-                    against=rate(found[f"{one}"]),
+            for key, load in ((f"{count}", "in all"), (f"{count} each", "each")):
+                measures.append(
+                    Measure(
+                        f"{title}, {count} processes that have {share:.0%} of a core each and"
+                        f" {_CONNECTIONS} connections {load}, against one",
+                        ratios(found[key], found[f"{one}"]),
+                        measured=rate(found[key]),
+                        against=rate(found[f"{one}"]),
+                    )
                 )
-            )
     return Outcome(measures)
 
 
-def _rate(bench: Bench, script: str, count: int) -> float:
+def _rate(bench: Bench, script: str, count: int, connections: int) -> float:
     beside = script == "life"
     with bench.suite(processes=count, mover=beside, reaper=beside, start=False) as suite:
         suite.start("mq")
@@ -45,7 +50,7 @@ def _rate(bench: Bench, script: str, count: int) -> float:
             try:
                 for name in ("mover", "reaper") if beside else ():
                     suite.start(name)
-                load = bench.load(suite, script, _CONNECTIONS, bench.sizes.body)
+                load = bench.load(suite, script, connections, bench.sizes.body)
             finally:
                 suite.kill("mq")
     return load.rate_of(_DELETED) if beside else load.rate
