@@ -160,18 +160,6 @@ def test_exit_code_65_is_a_failure_without_a_dead_letter_queue(
     eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
 
 
-@pytest.mark.parametrize("code", [1, 65])
-def test_a_message_whose_id_is_a_dead_letter_waits_for_the_backoff(
-    fsmq: Command, worker: Start, code: int
-) -> None:
-    """It cannot be buried, and must not be tried again and again at once."""
-    fsmq("queue", "config", "jobs", "max_deliveries=1")
-    for _ in range(2):
-        fsmq("put", "jobs", "--id=order-17", "--body=x")
-        ended(worker(f"exit {code}", "--count=1", "--backoff=1h", "--backoff-max=2h"))
-    eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
-
-
 @pytest.mark.parametrize("command", ["", " \n"])
 def test_an_empty_command_acknowledges_nothing(fsmq: Command, command: str) -> None:
     fsmq("put", "jobs", "--body=x")

@@ -357,21 +357,6 @@ def test_divide_isolates_the_poison_of_a_batch(spool: Spool, jobs: Queue, clock:
     assert spool.counts("jobs").total == 0
 
 
-def test_a_message_that_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue) -> None:
-    """A message of its id is among the dead letters already."""
-    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    spool.queue("dead").put(b"an older one", id="own")
-    jobs.put(b"x", id="own")
-    spool.deliver()
-    with Consumer(spool, "spark") as consumer:
-        [again] = consumer.divide(claim(consumer, 1), 2)
-        assert [claim.deliveries for claim in again.claims["jobs"]] == [2]
-        spool.queue("dead").remove("own")
-        spool.reap()
-        assert [len(batch) for batch in consumer.divide(again, 2)] == [0]
-    assert [message.body for message in spool.queue("dead").peek()] == [b"x"]
-
-
 def test_a_batch_buries_only_its_own_messages(spool: Spool, jobs: Queue, clock: Clock) -> None:
     """Its claim has ended, and the message was claimed by others or replaced by another one."""
     for deliveries in (1, 9):
