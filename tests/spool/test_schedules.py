@@ -444,6 +444,8 @@ def test_a_message_of_a_dead_mover_does_not_reach_a_recreated_fifo_queue(
 
 def test_a_put_to_a_full_queue_is_retried(spool: Spool, clock: Clock) -> None:
     define(spool, catch_up="all")
+    # A file that changed just now would be read again at once.
+    os.utime(f"{spool.tree.root}/schedules/{NAME}.json", (0, 0))
     spool.configure(JOBS, {"max_depth": 1})
     spool.queue(JOBS).put(b"x")
     faults: list[Exception] = []
