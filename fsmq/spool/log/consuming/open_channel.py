@@ -18,6 +18,7 @@ from typing import Any
 from ...durability.sync import Dirty
 from ...errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
 from ...layout import documents
+from ...layout.documents import version_of, version_to_keep
 from ...layout.uuids import uuid7
 from ..log_settings import ChannelSettings
 from ..ranges import Range
@@ -85,8 +86,8 @@ class OpenChannel:
             if not self._tree.is_folder(self.folder):
                 raise NoSuchChannel(self.store.disk.name, self.name)
             return self._settings
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if version != self._version:
+        if version_of(found) != self._version:
+            version = version_to_keep(found)
             with suppress(ValueError, FileNotFoundError):
                 self._settings = self.read_settings()
             self._version = version
