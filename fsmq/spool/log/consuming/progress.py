@@ -77,6 +77,7 @@ class Progress:
         self.keys = Keys()
         self.scanned = 0
         self._holds: set[Lease] = set()
+        self._ranges = 0  # of all holds
         self._claims: set[Lease] = set()  # those that are claims and have not ended
         self._numbers = count()
         self._now_ns = 0
@@ -113,6 +114,7 @@ class Progress:
             self.held.add(start, end)
             self.owner.update(dict.fromkeys(range(start, end), hold))
         self._holds.add(hold)
+        self._ranges += len(ranges)
         self._schedule(hold)
 
     def _end(self, ranges: Ranges) -> None:
@@ -131,7 +133,9 @@ class Progress:
         if not held:
             return held
         for hold in {self.owner[offset] for offset in held}:
+            self._ranges -= len(hold.ranges)
             hold.ranges.remove(start, end)
+            self._ranges += len(hold.ranges)
             if not hold.ranges:
                 for holds in (self._holds, self._claims, self._ended, self.poison):
                     holds.discard(hold)
@@ -162,7 +166,7 @@ class Progress:
     @property
     def size(self) -> int:
         """The approximate size of such a file, in bytes."""
-        ranges = len(self.done) + len(self.held)
+        ranges = len(self.done) + self._ranges
         return _RANGE_BYTES * ranges + _HOLD_BYTES * len(self._holds)
 
     # -- timers ----------------------------------------------------------------------------------
