@@ -622,6 +622,36 @@ def test_a_claim_that_has_ended_is_not_renewed(log: Log, clock: Clock, order: st
     assert [(m.offset, m.deliveries) for m in ch.claim(9)] == [(1, 2)]
 
 
+@ORDERS
+def test_a_late_renewal_does_not_shorten_the_delay_of_a_release(
+    log: Log, clock: Clock, order: str
+) -> None:
+    fill(log, 1)
+    ch = channel(log, order=order)
+    [message] = ch.claim(1, visibility=5)
+    message.release(delay=100)
+    for renew in (message.renew, lambda: ch.renew(0, visibility=5)):
+        with pytest.raises(NotInFlight):
+            renew()
+    clock.advance(60)
+    assert reopened(ch).claim() == []
+    clock.advance(41)
+    assert [m.deliveries for m in ch.claim()] == [2]
+
+
+@ORDERS
+def test_what_reached_no_consumer_is_no_delivery(log: Log, order: str) -> None:
+    fill(log, 3, keys=1)
+    ch = channel(log, order=order, max_deliveries=1, on_poison="skip")
+    for _ in range(3):
+        ch.release_unseen(ch.claim(3))
+        assert reopened(ch).state().in_flight == 0
+    messages = ch.claim(3)
+    assert [(m.offset, m.deliveries) for m in messages] == [(0, 1), (1, 1), (2, 1)]
+    ch.ack(*messages)
+    assert ch.state().skipped == 0
+
+
 def test_verbs_of_a_deleted_channel_fail(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

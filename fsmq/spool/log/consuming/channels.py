@@ -269,27 +269,36 @@ class ChannelStore(OpenChannel):
     def renew(self, claims: Mapping[int, int], visibility: float, generation: int | None) -> float:
         """Set a new deadline for claimed messages; returns it in Unix seconds.
 
-        Not for those whose claim has ended: another one may have messages of their key by now.
+        Not for those whose claim has ended, or that were released: another claim may have messages
+        of their key by now, and a renewal that comes late must not end a delay.
         """
         with self.locked() as progress:
             now = self.store.disk.clock()
             deadline = now + visibility
             progress.end_timers(int(now * 1e9))
             held = self._claimed(progress, claims, generation, is_on=True)
-            lines = [
-                Line(kind, offsets, n, int(deadline * 1e9)) for (kind, n), offsets in held.items()
-            ]
-            self._write(progress, lines)
+            until_ns = int(deadline * 1e9)
+            self._write(progress, [Line(CLAIMED, of, n, until_ns) for n, of in held.items()])
         self._note("renewed", ranges_of(sorted(claims)))
         return deadline
 
-    def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
-        """Release messages, durably; they are handed out again after ``delay`` seconds."""
-        dirty = Dirty()
+    def release(
+        self,
+        claims: Mapping[int, int],
+        delay: float,
+        generation: int | None,
+        *,
+        is_seen: bool = True,
+    ) -> None:
+        """Release messages, durably; they are handed out again after ``delay`` seconds.
+
+        is_seen: False if they reached no consumer: then this was no delivery.
+        """
+        dirty, unseen = Dirty(), 0 if is_seen else 1
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
             held = self._claimed(progress, claims, generation)
-            lines = [Line(RELEASED, offsets, n, until_ns) for (_, n), offsets in held.items()]
+            lines = [Line(RELEASED, of, max(0, n - unseen), until_ns) for n, of in held.items()]
             self._write(progress, lines, dirty=dirty)
         self._sync(dirty)
         self._note(RELEASED, ranges_of(sorted(claims)))
@@ -306,7 +315,7 @@ class ChannelStore(OpenChannel):
         If one cannot be stored, those before it are buried, and the rest stays as it is.
         """
         with self.locked() as progress:
-            for (_, deliveries), held in self._claimed(progress, claims, generation).items():
+            for deliveries, held in self._claimed(progress, claims, generation).items():
                 for message in self._messages(progress, held):
                     bury(message, deliveries, reason)
                     self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
@@ -323,8 +332,7 @@ class ChannelStore(OpenChannel):
             if most is None or self._settings.poison != "bury":
                 return claims
             held = self._claimed(progress, claims, generation)
-            used = [(deliveries, ranges) for (_, deliveries), ranges in held.items()]
-            used = [one for one in used if one[0] >= most]
+            used = [one for one in held.items() if one[0] >= most]
             self._bury_if_taken(progress, used, used_up(reason), bury)
             return {offset: n for offset, n in claims.items() if offset in progress.owner}
 
@@ -335,22 +343,26 @@ class ChannelStore(OpenChannel):
         generation: int | None,
         *,
         is_on: bool = False,
-    ) -> dict[tuple[str, int], list[Range]]:
-        """Offsets that are held, grouped by the kind of hold and the deliveries.
+    ) -> dict[int, list[Range]]:
+        """Offsets that are held, by their deliveries.
 
         claims: offsets, each with the deliveries of its claim; 0: whatever they are now. is_on: the
-        hold must not have ended.
+        hold must be a claim that has not ended.
 
         Raises NotInFlight, ClaimVoid.
         """
         self._check(progress, generation)
-        found: dict[tuple[str, int], list[int]] = {}
+        found: dict[int, list[int]] = {}
         for offset, deliveries in sorted(claims.items()):
             hold = progress.owner.get(offset)
-            if hold is None or deliveries not in (0, hold.deliveries) or (is_on and hold.is_due):
+            if (
+                hold is None
+                or deliveries not in (0, hold.deliveries)
+                or (is_on and not hold.is_claimed)
+            ):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
-            found.setdefault((hold.kind, hold.deliveries), []).append(offset)
-        return {held: ranges_of(offsets) for held, offsets in found.items()}
+            found.setdefault(hold.deliveries, []).append(offset)
+        return {n: ranges_of(offsets) for n, offsets in found.items()}
 
     def again_in(self) -> float | None:
         """In how many seconds to claim again if nothing changes: when the next claim or delay ends,

@@ -210,6 +210,11 @@ class Progress:
         return bool(self._claims)
 
     @property
+    def poison_at(self) -> int | None:
+        """The lowest offset whose deliveries are used up."""
+        return min((hold.ranges.next(0) for hold in self.poison), default=None)
+
+    @property
     def unburied_at(self) -> int | None:
         """The lowest offset whose burial failed."""
         unburied = (hold.ranges for hold in self._holds if hold.kind == UNBURIED)
