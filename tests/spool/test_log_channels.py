@@ -652,6 +652,30 @@ def test_what_reached_no_consumer_is_no_delivery(log: Log, order: str) -> None:
     assert ch.state().skipped == 0
 
 
+def test_a_claim_buries_a_part_of_many_poison_messages(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others who wait for the lock would else be refused, and their claims would end."""
+    monkeypatch.setattr("fsmq.spool.log.consuming.channels._BURIED_AT_A_TIME", 4)
+    fill(log, 10)
+    ch = channel(log, order="none", max_deliveries=1, dead_letter_queue="dead")
+    for count in (2, 1, 7):  # several claims end, and parts of them are buried
+        ch.claim(count, visibility=5)
+    log.publish(b"good")
+    clock.advance(6)
+    assert offsets(ch.claim(9)) == [10]
+    assert (ch.state().buried, ch.state().unburied_at) == (4, None)
+    assert ch.again_in() == 0.0  # who waits claims at once, and so buries the next part
+    ch.pause()
+    assert ch.again_in() != 0.0
+    ch.resume()
+    reopened(ch).end_poison()
+    assert ch.claim(9) == []
+    assert ch.state().buried == 10
+    assert ch.again_in() != 0.0
+    assert sorted(m.body for m in spool.queue("dead").claim(99)) == [b"%d" % n for n in range(10)]
+
+
 def test_verbs_of_a_deleted_channel_fail(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from ...durability.sync import Dirty
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
@@ -22,13 +22,14 @@ from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
-from .progress import Progress
+from .progress import Held, Progress
 
 log = logging.getLogger(__name__)
 # A message that could not be buried is tried again after this time.
 _UNBURIED_S = 10.0
-# How often messages were delivered, and which ones.
-_Held: TypeAlias = tuple[int, list[Range]]
+# Poison is buried under the lock, with two syncs for each message: so others wait for no more than
+# these. The rest is not handed out either, and follows at the next claim or look.
+_BURIED_AT_A_TIME = 100
 
 
 class Bury(Protocol):
@@ -127,23 +128,18 @@ class ChannelStore(OpenChannel):
 
     def _end_poison(self, progress: Progress, bury: Bury) -> None:
         if self._settings.poison == "bury":
-            holds = sorted(progress.poison, key=lambda one: one.ranges.next(0))
-            used = [(hold.deliveries, list(hold.ranges)) for hold in holds]
+            used = progress.lowest_poison(_BURIED_AT_A_TIME)
             self._bury_if_taken(progress, used, USED_UP, bury)
             until_ns = int((self.store.disk.clock() + _UNBURIED_S) * 1e9)
-            self._write(
-                progress,
-                [
-                    Line(UNBURIED, list(hold.ranges), hold.deliveries, until_ns)
-                    for hold in progress.poison
-                ],
-            )
+            for deliveries, ranges in used:
+                left = [one for start, end in ranges for one in progress.done.gaps(start, end)]
+                self._write(progress, [Line(UNBURIED, left, deliveries, until_ns)])
         elif self._settings.poison == "skip":
             poison = [one for hold in progress.poison for one in hold.ranges]
             self._finish(progress, SKIPPED, poison)
 
     def _bury_if_taken(
-        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+        self, progress: Progress, held: Sequence[Held], reason: str, bury: Bury
     ) -> None:
         """Bury messages that the dead-letter queue takes. The rest has to wait: it must not block
         claims of other messages."""
@@ -152,7 +148,7 @@ class ChannelStore(OpenChannel):
             self._finish(progress, BURIED, [(offset, offset + 1)])
 
     def _taken(
-        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+        self, progress: Progress, held: Sequence[Held], reason: str, bury: Bury
     ) -> Iterator[int]:
         """Store messages in the dead-letter queue; the offsets of those that it takes."""
         try:
@@ -371,6 +367,8 @@ class ChannelStore(OpenChannel):
             now = self.store.disk.clock()
             progress.end_timers(int(now * 1e9))
             deadline_ns, expires = progress.next_deadline_ns(), self._settings.expires
+            if progress.poison and self._settings.poison == "bury" and not self._settings.paused:
+                deadline_ns = 0  # the last claim has buried a part
         ends = None if deadline_ns is None else max(0.0, deadline_ns / 1e9 - now)
         return min((at for at in (ends, expires and expires / 2) if at is not None), default=None)
 

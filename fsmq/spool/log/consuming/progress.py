@@ -32,6 +32,8 @@ _RANGE_BYTES, _HOLD_BYTES = 16, 64
 # How many timers may belong to holds that were finished before their end.
 _MOST_ENDED = 1000
 _Due: TypeAlias = "tuple[int, int, int, Lease]"
+# How often messages were delivered, and which ones.
+Held: TypeAlias = tuple[int, list[Range]]
 
 
 class Lease:
@@ -213,6 +215,16 @@ class Progress:
     def poison_at(self) -> int | None:
         """The lowest offset whose deliveries are used up."""
         return min((hold.ranges.next(0) for hold in self.poison), default=None)
+
+    def lowest_poison(self, most: int) -> list[Held]:
+        """The lowest messages whose deliveries are used up, ``most`` at most."""
+        found: list[Held] = []
+        for hold in heapq.nsmallest(most, self.poison, key=lambda one: one.ranges.next(0)):
+            for start, end in hold.ranges:
+                if most > 0:
+                    found.append((hold.deliveries, [(start, min(end, start + most))]))
+                most -= end - start
+        return found
 
     @property
     def unburied_at(self) -> int | None:
