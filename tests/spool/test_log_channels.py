@@ -676,6 +676,23 @@ def test_a_claim_buries_a_part_of_many_poison_messages(
     assert sorted(m.body for m in spool.queue("dead").claim(99)) == [b"%d" % n for n in range(10)]
 
 
+def test_who_waits_claims_again_at_once_behind_many_messages_of_a_held_key(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One claim looks at a part of them; else a waiting request would miss the one behind."""
+    monkeypatch.setattr("fsmq.spool.log.consuming.dispatch._MOST_LOOKED_AT", 99)
+    log.publish_many([LogEntry(b"x", key="a")] * 400 + [LogEntry(b"x", key="b")])
+    ch = channel(log, order="key")
+    assert offsets(ch.claim(1, visibility=500)) == [0]
+    claims = 1
+    while not (found := offsets(ch.claim(1))):
+        claims += 1
+        assert ch.again_in() == 0.0
+    assert (found, claims > 2) == ([400], True)
+    assert ch.claim(1) == []
+    assert ch.again_in() != 0.0
+
+
 def test_verbs_of_a_deleted_channel_fail(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

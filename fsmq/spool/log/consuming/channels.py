@@ -367,8 +367,9 @@ class ChannelStore(OpenChannel):
             now = self.store.disk.clock()
             progress.end_timers(int(now * 1e9))
             deadline_ns, expires = progress.next_deadline_ns(), self._settings.expires
-            if progress.poison and self._settings.poison == "bury" and not self._settings.paused:
-                deadline_ns = 0  # the last claim has buried a part
+            is_poison_left = progress.poison and self._settings.poison == "bury"
+            if (is_poison_left or progress.is_cut) and not self._settings.paused:
+                deadline_ns = 0  # the last claim has buried, or looked at, a part
         ends = None if deadline_ns is None else max(0.0, deadline_ns / 1e9 - now)
         return min((at for at in (ends, expires and expires / 2) if at is not None), default=None)
 

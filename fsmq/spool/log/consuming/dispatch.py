@@ -164,10 +164,12 @@ class Dispatcher:
     def _fresh(self, count: int) -> None:
         """Choose messages that were not looked at yet."""
         progress, looked_at = self._progress, 0
+        progress.is_cut = False
         for start, end in progress.fresh(self._limit):
             offset = start
             while offset < end:
-                if self._number >= count or looked_at > _MOST_LOOKED_AT:
+                progress.is_cut = looked_at > _MOST_LOOKED_AT
+                if self._number >= count or progress.is_cut:
                     return
                 messages, offset = self._stretch(offset, end, max(count - self._number, 64))
                 for message in messages:

@@ -78,6 +78,7 @@ class Progress:
         self.poison: set[Lease] = set()
         self.keys = Keys()
         self.scanned = 0
+        self.is_cut = False  # whether the last claim did not look at all that there is
         self._holds: set[Lease] = set()
         self._ranges = 0  # of all holds
         self._claims: set[Lease] = set()  # those that are claims and have not ended
