@@ -359,7 +359,7 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             generation = progress.generation
         age = 0.0
         if behind:
-            oldest = of.page(position, 1).messages
+            oldest = store.page(position, 1).messages
             if oldest:
                 age = max(0.0, of.disk.clock() - oldest[0].published_at)
         first_lost = tally.first_lost

@@ -93,7 +93,7 @@ class ChannelStore(OpenChannel):
         chosen = Dispatcher(
             progress,
             settings.order,
-            self._page,
+            self.page,
             limit,
             max_bytes,
             apart=len(asked) > 1,

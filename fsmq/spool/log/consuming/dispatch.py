@@ -81,7 +81,7 @@ class Dispatcher:
         self._apart = apart
 
     def choose(self, count: int) -> Chosen:
-        """Up to ``count`` messages. Raises OSError, OffsetGone, Unavailable."""
+        """Up to ``count`` messages. Raises OSError, Unavailable."""
         if self._order == "strict":
             if not self._progress.is_any_claimed:
                 self._in_order(count)
