@@ -37,7 +37,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 97_000, "the core": 55_000, "tests": 110_000}
+    limits = {"fsmq": 97_500, "the core": 55_500, "tests": 110_500}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 
@@ -98,10 +98,6 @@ READING = {
     "choice.flat", "dedup.read_side", "dedup.write_side", "order.find", "order.holders",
     "order.latest", "publish.copies_of", "publish.copy_of", "several.has_more",
 }  # fmt: skip
-CALLED_TWICE = {
-    # For a request, and for a claim that could not be delivered.
-    "Channel.release",
-}
 
 
 def test_http_calls_each_changing_verb_in_one_place() -> None:
@@ -113,6 +109,4 @@ def test_http_calls_each_changing_verb_in_one_place() -> None:
     assert called.keys() >= {"put.put", "creation.change", "Schedule.replace", "Channel.claim_each"}
     assert called.keys() >= READING
     changing = {verb: places for verb, places in called.items() if verb not in READING}
-    twice = {verb: places for verb, places in changing.items() if len(places) > 1}
-    assert {verb: places for verb, places in twice.items() if verb not in CALLED_TWICE} == {}
-    assert twice.keys() == CALLED_TWICE
+    assert {verb: places for verb, places in changing.items() if len(places) > 1} == {}

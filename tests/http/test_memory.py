@@ -133,6 +133,34 @@ def test_messages_beyond_the_memory_limit_are_not_claimed(small: Suite) -> None:
         assert sorted(got) == ids
 
 
+@pytest.mark.parametrize("query", ["", "?count=2"])
+def test_a_channel_does_not_count_a_delivery_that_the_memory_limit_prevents(
+    small: Suite, query: str
+) -> None:
+    """Else the message would be skipped or buried, and nobody has ever got it."""
+    body, path = b"x" * (LIMIT * 3 // 8), "/_logs/users/channels/c"
+    settings = b'{"order": "none", "max_deliveries": 1, "on_poison": "skip"}'
+    with Wire(small.url) as wire, ExitStack() as stack:
+        assert wire.ask("PUT", "/_logs/users").status == 201
+        assert wire.ask("PUT", f"{path}?from=first", {}, settings).status == 201
+        for _ in range(3):
+            assert wire.ask("POST", "/_logs/users/messages", {}, body).status == 201
+
+        def are_in_flight(number: int) -> bool:
+            return bool(json.loads(wire.ask("GET", path).body)["in_flight"] == number)
+
+        readers = [stack.enter_context(Wire(small.url)) for _ in range(2)]
+        for number, reader in enumerate(readers, 1):
+            reader.request("GET", f"{path}/messages")  # the answer is not read
+            eventually(lambda number=number: are_in_flight(number))
+        for _ in range(3):
+            assert wire.ask("GET", f"{path}/messages{query}").status == 503
+            eventually(lambda: are_in_flight(2))
+        assert [reader.answer().status for reader in readers] == [200, 200]
+        eventually(lambda: wire.ask("GET", f"{path}/messages").status == 200)
+        assert json.loads(wire.ask("GET", path).body)["skipped"] == 0
+
+
 @pytest.mark.parametrize("size", [0, 1, LARGE_BYTES, LARGE_BYTES + 1, 3 * LARGE_BYTES])
 @pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 40_000])
 def test_all_values_of_json_are_counted(size: int, number: int) -> None:

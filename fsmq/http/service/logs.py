@@ -190,7 +190,7 @@ class OpenLogs:
         self._claiming.begin(of, Asked(1, visibility, self._most_bytes(account)), got)
 
     def release(self, of: _OfChannel, messages: list[ChannelMessage]) -> None:
-        """Release messages whose client has gone."""
+        """Release messages that no client has seen; this does not count as a delivery."""
         self._return(of, _Got(messages, None))
 
     async def _claim(self, of: _OfChannel, asked: list[Asked]) -> Sequence[_Got]:
@@ -393,4 +393,4 @@ def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
 
 def _release(channel: Channel, messages: list[ChannelMessage]) -> None:
     with suppress(FsmqError):
-        channel.release(*messages)
+        channel.release_unseen(messages)
