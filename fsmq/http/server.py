@@ -16,10 +16,11 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.inspection import via
 
-from .connection.connection import WRITTEN_TIMES, Connection
+from .connection.connection import Connection
 from .connection.leftovers import forget_frames
 from .connection.lingering import LINGER_S
 from .connection.listener import Listener
+from .connection.on_wire import WRITTEN_TIMES
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
 from .dialect import Dialect
