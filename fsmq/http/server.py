@@ -187,7 +187,10 @@ class Server:
             if isinstance(error, MethodNotAllowed) and request.method == hdrs.METH_OPTIONS:
                 allowed = sorted({*error.allowed, hdrs.METH_OPTIONS})
                 return Response(status=204, headers={hdrs.ALLOW: ", ".join(allowed)})
-            response = await dialect.refuse(call, error)
+            try:
+                response = await dialect.refuse(call, error)
+            except FsmqError as another:  # a page about an error takes memory, too
+                response = dialect.problem(another)
             if isinstance(error, _BODY_LEFT) and not (
                 isinstance(error, Overloaded) and request.content.is_eof()
             ):

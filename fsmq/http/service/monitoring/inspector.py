@@ -121,13 +121,12 @@ class Inspector:
             check_is_there()
             return await self._runner.listing(function, *arguments)
 
-    async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
+    async def peek(self, identity: Identity, what: Search, room: Room) -> Found:
         """Messages in one state that match a search, as an identity may see them.
 
-        room: memory for their bodies; without it, few searches run at a time.
+        room: memory for their bodies.
         """
-        is_quick = what.wanted is None and room is not None
-        run = self._runner.listing if is_quick else self._run
+        run = self._runner.listing if what.wanted is None else self._run
         found = await run(
             browse.search,
             self._spool.context,
