@@ -30,7 +30,7 @@ async def peek(request: PageRequest, search: Search) -> tuple[list[Listed], str 
     service, identity = request.service, request.identity
     room = ClaimRoom(service.admission, identity.account, 0)
     try:
-        found = await service.inspector.peek(identity, search, room)
+        found = await service.inspector.peek(identity, search, room, reads_much=True)
         return [
             Listed(replace(one, body=one.body[:_BEGINNING]), len(one.body))
             for one in found.messages

@@ -121,12 +121,16 @@ class Inspector:
             check_is_there()
             return await self._runner.listing(function, *arguments)
 
-    async def peek(self, identity: Identity, what: Search, room: Room) -> Found:
+    async def peek(
+        self, identity: Identity, what: Search, room: Room, *, reads_much: bool = False
+    ) -> Found:
         """Messages in one state that match a search, as an identity may see them.
 
-        room: memory for their bodies.
+        room: memory for their bodies. reads_much: more than is shown; so few run at a time, as
+        those with a filter do.
         """
-        run = self._runner.listing if what.wanted is None else self._run
+        is_quick = what.wanted is None and not reads_much
+        run = self._runner.listing if is_quick else self._run
         found = await run(
             browse.search,
             self._spool.context,
