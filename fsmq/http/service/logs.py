@@ -20,10 +20,10 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.inspection import MAX_ANSWER_BYTES, Asked, ChannelState, LogBatch
 from fsmq.spool.resources import Range
 
+from ..connection.turns import LoopTurns
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
-from ..running.turns import LoopTurns
 from .asking import Answered, answer_of
 from .batcher import Batcher
 from .log_pages import read_page
