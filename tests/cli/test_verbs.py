@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fsmq.spool import Spool
 from tests.cli.helpers import FSMQ, Command, environment
 from tests.harness.suite import Suite, eventually
 
@@ -193,6 +194,20 @@ def test_a_closed_pipe_loses_no_message(alone: Command) -> None:
     assert b"released" in process.communicate()[1]
     assert process.returncode == 69
     assert alone.counts("jobs") == {"ready": 3}
+
+
+@pytest.mark.parametrize("of", ["jobs", "users/c"])
+def test_what_cannot_be_printed_is_not_delivered(alone: Command, root: Path, of: str) -> None:
+    """Else it could be skipped or buried, and nobody has ever got it."""
+    with Spool(root) as spool:
+        log = spool.log("users", create=True)
+        log.channel("c").create("first", order="none", max_deliveries=1, on_poison="skip")
+        log.publish_many([b"1", b"2"])
+    alone("put", "jobs", "--lines", stdin=b"1\n2\n")
+    with open("/dev/full", "wb") as full:
+        process = alone.start("get", of, "--count=2", stdout=full, stderr=PIPE)
+    assert b"released" in process.communicate()[1]
+    assert [m["deliveries"] for m in alone.lines("get", of, "--count=2", "--json")] == [1, 1]
 
 
 def test_queues_are_listed_and_shown(alone: Command) -> None:

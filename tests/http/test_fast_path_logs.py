@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from contextlib import ExitStack
 from itertools import count
 
 import pytest
 
 from fsmq.http.guard.access import Access
 from fsmq.http.guard.keys import load
+from fsmq.spool.log.consuming.channels import ChannelStore
 from tests.harness.suite import eventually
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key
@@ -203,3 +206,28 @@ def test_a_claim_is_released_if_its_client_hung_up(pair: Pair, log: str) -> None
     eventually(lambda: not pair.quick.service.logs._claiming._lines)
     eventually(lambda: channel.state().in_flight == 0)
     assert [message.offset for message in channel.claim(9)] == [0, 1, 2, 3]
+
+
+def test_a_claim_is_answered_though_the_look_for_those_who_wait_fails(
+    pair: Pair, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its messages would be in flight, and nobody would have got them."""
+    spool, at = pair.quick.spool, messages(log)
+    channel = spool.log(log).channel("mail")
+    channel.seek(2)
+
+    def fail(self: ChannelStore) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(ChannelStore, "again_in", fail)
+    lock = os.open(pair.quick.root / "logs" / log / "channels" / "mail" / "progress.1", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # claims have to wait
+    lines = pair.quick.service.logs._claiming._lines
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(pair.quick.url)) for _ in range(3)]
+        for number, wire in enumerate(wires):
+            wire.send(request(f"GET {at}"))
+            eventually(lambda number=number: sum(map(len, lines.values())) == number and lines)
+        os.close(lock)
+        statuses = [wire.answer().status for wire in wires]
+    assert statuses == [200, 200, 503]

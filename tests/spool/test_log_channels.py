@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -650,6 +651,38 @@ def test_what_reached_no_consumer_is_no_delivery(log: Log, order: str) -> None:
     assert [(m.offset, m.deliveries) for m in messages] == [(0, 1), (1, 1), (2, 1)]
     ch.ack(*messages)
     assert ch.state().skipped == 0
+
+
+@ORDERS
+def test_what_reached_no_consumer_is_no_delivery_though_some_of_it_is_done(
+    log: Log, order: str
+) -> None:
+    fill(log, 3, keys=1)
+    ch = channel(log, order=order, max_deliveries=1, on_poison="skip")
+    messages = ch.claim(3)
+    ch.ack(messages[0])
+    with pytest.raises(NotInFlight, match="message 0 "):
+        ch.release_unseen(messages)
+    assert [(m.offset, m.deliveries) for m in reopened(ch).claim(3)] == [(1, 1), (2, 1)]
+
+
+def test_a_claim_that_a_full_disk_has_taken_in_part_is_no_delivery(log: Log) -> None:
+    """Its first line fitted, its second one did not."""
+    fill(log, 6)
+    ch = channel(log, order="none", max_deliveries=2, on_poison="skip")
+    ch.release(*ch.claim(3))
+    path = folder(ch, "progress.1")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 80, limits[1]))
+    try:
+        with pytest.raises(Unavailable):
+            ch.claim(6)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    for one in (ch, reopened(ch)):
+        assert one.state().in_flight == 0
+    assert [m.deliveries for m in ch.claim(6)] == [2, 2, 2, 1, 1, 1]
+    assert [m.deliveries for m in reopened(ch).claim(6)] == []
 
 
 def test_a_claim_buries_a_part_of_many_poison_messages(

@@ -218,6 +218,23 @@ def test_messages_that_a_full_queue_refuses_are_not_counted_as_deliveries(
     assert (channel.state().lag, channel.state().skipped) == (0, 0)
 
 
+def test_feeds_that_end_while_the_queue_is_full_are_no_deliveries(spool: Spool, log: Log) -> None:
+    """Else a feed that is started again and again drops messages which no queue has got."""
+    channel = log.channel("mails")
+    channel.create("first", max_deliveries=1, on_poison="skip")
+    log.publish_many([b"%d" % number for number in range(600)])
+    spool.configure("mails", {"max_depth": 10})
+    spool.queue("mails").put_many([b"x"] * 10)
+    for _ in range(3):
+        with pytest.raises(QueueFull):
+            feed(spool, log)
+    assert (channel.state().in_flight, channel.state().skipped) == (0, 0)
+    spool.queue("mails").purge()
+    spool.configure("mails", {"max_depth": None})
+    assert feed(spool, log) == 600
+    assert len(claimed(spool, "mails")) == 600
+
+
 def test_a_channel_feeds_a_queue(spool: Spool, log: Log) -> None:
     log.publish_many([LogEntry(b"one", key="ann", attributes={"a": "b"}), b"two", b""])
     assert feed(spool, log) == 3

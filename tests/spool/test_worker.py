@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq import Bury, Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
-from fsmq.spool.worker.source import channel_source, queue_source
+from fsmq.spool.worker.source import LocalSource, channel_source, queue_source
 from tests.harness.suite import eventually_on_loop
 
 
@@ -99,6 +99,29 @@ async def test_a_cancelled_claim_releases_its_messages_without_counting_them(
     may_claim.set()
     await source.close()
     [message] = claim(1, 60.0)
+    assert message.deliveries == 1
+
+
+@pytest.mark.parametrize("kind", ["queue", "channel"])
+def test_what_a_worker_claims_while_it_is_told_to_stop_is_not_delivered(
+    work: Queue, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    log = work.spool.log("users", create=True)
+    channel = log.channel("c", create=True)
+    of: Any = work if kind == "queue" else channel
+    claim = LocalSource.claim
+
+    async def stopped(*given: Any) -> Any:
+        found = await claim(*given)
+        worker.stop()
+        return found
+
+    work.put(b"x")
+    log.publish(b"x")
+    monkeypatch.setattr(LocalSource, "claim", stopped)
+    worker = of.worker(lambda message, claim: None)
+    worker.run(signals=False)
+    [message] = of.claim(1, 60.0)
     assert message.deliveries == 1
 
 

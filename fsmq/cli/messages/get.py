@@ -17,7 +17,7 @@ from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.messages.worker import Backoff, Worker
 from fsmq.cli.output import json_option
 from fsmq.cli.params import SPAN, claimable_argument
-from fsmq.cli.place.claimable import as_message, is_several, open_claimable
+from fsmq.cli.place.claimable import as_message, give_back, is_several, open_claimable
 from fsmq.cli.place.place import Place, at_option, open_place, report_delays
 from fsmq.daemons.process.init import leave_init
 from fsmq.daemons.standard_files import closed_file
@@ -248,7 +248,7 @@ def _give_out(place: Place, messages: Sequence[Any], printer: _Printer, ack: boo
             _ack(place, messages[:given])
         for message in messages[given:]:
             try:
-                message.release()
+                give_back(open_claimable(place, message.queue), message)
             except FsmqError:
                 pass  # it returns when its claim ends
         if isinstance(error, BrokenPipeError):

@@ -20,6 +20,7 @@ from typing import Any
 
 from fsmq.cli.failures import Exit, Failure, report
 from fsmq.cli.messages.command import end, end_at_last, facts
+from fsmq.cli.place.claimable import give_back
 from fsmq.cli.place.place import VARIABLE
 from fsmq.daemons.process.repeated import StopSignals
 from fsmq.daemons.process.tie import tied_to
@@ -28,15 +29,11 @@ from fsmq.spool import (
     FsmqError,
     InvalidValue,
     Message,
-    NoSuchMessage,
     NoSuchQueue,
     Unavailable,
-    prepare,
 )
 from fsmq.spool.claimed import name_of
 from fsmq.spool.errors import CLAIM_OVER
-from fsmq.spool.log.channel import Channel
-from fsmq.spool.queue import Queue
 
 # How long one claim waits, so that a stop is noticed in time on an empty queue.
 _LOOK_EVERY_S = 1.0
@@ -252,7 +249,7 @@ class Worker:
             if code == 0:
                 self._ack(message)
             elif unseen or code in _NOT_RUN:
-                self._give_back(message)
+                give_back(self._open(message.queue), message)
             elif code == Exit.BAD_DATA and self._bury(message, f"exit code {code}"):
                 report(
                     f"{name_of(message)}: exit code {code}: buried: moved to the dead-letter queue"
@@ -271,20 +268,6 @@ class Worker:
         advice = "no work was done on its message; correct the command, and start the worker again"
         self._failure = Failure(problem, Exit.UNUSABLE, advice)
         self._stop.set()
-
-    def _give_back(self, message: Any) -> None:
-        """Release a message; where the folder can be used, its delivery does not count."""
-        of = self._open(message.queue)
-        if isinstance(of, Channel):
-            of.release_unseen([message])
-            return
-        if isinstance(of, Queue):
-            try:
-                of.spool.complete(prepare.release_unseen(of.spool.context, message))
-                return
-            except NoSuchMessage:
-                pass  # its claim was renewed meanwhile
-        message.release()
 
     def _ack(self, message: Any) -> None:
         [what] = self._open(message.queue).ack_each([message])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fsmq.cli.place.place import Place
-from fsmq.spool import Message
+from fsmq.spool import Message, NoSuchMessage, prepare
+from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.delivered import Delivered
+from fsmq.spool.queue import Queue
 
 
 def open_claimable(place: Place, name: str) -> Any:
@@ -18,6 +20,24 @@ def open_claimable(place: Place, name: str) -> Any:
         return place.select(name)
     log, slash, channel = name.partition("/")
     return place.log(log).channel(channel) if slash else place.queue(name)
+
+
+def give_back(of: Any, message: Any) -> None:
+    """Release a message that reached nobody; where the folder can be used, its delivery does not
+    count.
+
+    of: what it was claimed from.
+    """
+    if isinstance(of, Channel):
+        of.release_unseen([message])
+        return
+    if isinstance(of, Queue):
+        try:
+            of.spool.complete(prepare.release_unseen(of.spool.context, message))
+            return
+        except NoSuchMessage:
+            pass  # its claim was renewed meanwhile
+    message.release()
 
 
 def is_several(name: str) -> bool:

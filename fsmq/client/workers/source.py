@@ -53,6 +53,10 @@ class RemoteSource:
         release = self._trying(patience).release
         return await self._session.run(release(*_names(message), delay, message.claim, reason))
 
+    async def give_back(self, message: Any, patience: float) -> object:
+        """Make a message ready again that no handler has seen; it counts as a delivery."""
+        return await self.release(message, 0.0, patience)
+
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue."""
         bury = self._trying(patience).bury

@@ -387,7 +387,10 @@ def _grown(before: _Stamp, now: _Stamp) -> int:
 def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
     """Claim for each in turn."""
     each = channel.claim_each(asked)
-    again_in = None if each[-1] else channel.again_in()
+    again_in: float | None = 0.0
+    failures = (FsmqError,) if each[0] else ()  # some have got theirs; the others ask again
+    with suppress(*failures):
+        again_in = None if each[-1] else channel.again_in()
     return [_Got(messages, None if messages else again_in) for messages in each]
 
 

@@ -289,12 +289,11 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
     def release_unseen(self, messages: Iterable[ChannelMessage]) -> None:
         """Release messages that reached no consumer: this does not count as a delivery.
 
-        Raises NotInFlight, ClaimVoid.
+        Raises NotInFlight if some are not held any more, once the others are released; ClaimVoid.
         """
         given = list(messages)
         with self._doing("release messages of"):
-            claims, generation = claims_of(given), self._generation(given)
-            self._store.release(claims, 0.0, generation, is_seen=False)
+            self._store.release_unseen(claims_of(given), self._generation(given))
 
     def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
         """Move messages to the dead-letter queue: they are durable there before they are done here.

@@ -262,7 +262,7 @@ class AsyncWorker:
     async def _release_unhandled(self, message: Claimed) -> None:
         claim = Claim(self._options.visibility, self._stopping)
         try:
-            await self._release(message, claim, 0.0)
+            await self._source.give_back(message, claim.seconds_left)
         except FsmqError as failure:
             log.warning("message %s comes back when its claim ends: %s", name_of(message), failure)
 

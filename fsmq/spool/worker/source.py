@@ -48,6 +48,9 @@ class Source(Protocol):
     ) -> object:
         """Make a message ready again after ``delay`` seconds. reason: why its handler failed."""
 
+    async def give_back(self, message: Any, patience: float) -> object:
+        """Release a message that no handler has seen: no delivery, where the folder can be used."""
+
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """Move a message to the dead-letter queue, with the reason."""
 
@@ -68,14 +71,14 @@ class LocalSource:
     """A channel or one or several queues of a spool. Verbs wait for the disk, so run in threads.
 
     name: of what it claims from. claim: claims messages, which know where they came from.
-    give_back: releases messages that no handler has seen.
+    give_back: releases a message that no handler has seen, uncounted.
     """
 
     def __init__(
         self,
         name: str,
         claim: ClaimCall,
-        give_back: Callable[[Sequence[Any]], object],
+        give_back: Callable[[Any], object],
         concurrency: int,
     ) -> None:
         self.name = name
@@ -101,6 +104,12 @@ class LocalSource:
     ) -> object:
         """See :meth:`Source.release`."""
         return await self._persist(patience, message.release, delay, reason)
+
+    async def give_back(self, message: Any, patience: float) -> object:
+        """See :meth:`Source.give_back`. Tries once: the next claim could have the same name."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._give_back, message
+        )
 
     async def bury(self, message: Any, reason: str | None, patience: float) -> object:
         """See :meth:`Source.bury`."""
@@ -133,17 +142,16 @@ class LocalSource:
     def _release_claimed(self, claimed: Future[Sequence[Any]]) -> None:
         if claimed.cancelled() or claimed.exception() is not None:
             return
-        with suppress(FsmqError):  # they become ready when their claims end
-            self._give_back(claimed.result())
+        for message in claimed.result():
+            with suppress(FsmqError):  # it becomes ready when its claim ends
+                self._give_back(message)
 
 
 def queue_source(spool: OpenSpool, queue: Any, concurrency: int) -> LocalSource:
     """The source for one queue or a selection of queues."""
 
-    def give_back(messages: Sequence[Message]) -> None:
-        for message in messages:
-            with suppress(FsmqError):
-                spool.complete(prepare.release_unseen(spool.context, message))
+    def give_back(message: Message) -> None:
+        spool.complete(prepare.release_unseen(spool.context, message))
 
     return LocalSource(queue.name, queue.claim, give_back, concurrency)
 
@@ -156,4 +164,4 @@ def channel_source(channel: Channel, concurrency: int) -> LocalSource:
         return channel.claim(most, visibility, wait)
 
     name = f"{channel.log.name}/{channel.name}"
-    return LocalSource(name, claim, channel.release_unseen, concurrency)
+    return LocalSource(name, claim, lambda one: channel.release_unseen([one]), concurrency)

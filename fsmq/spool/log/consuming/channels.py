@@ -22,7 +22,7 @@ from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
-from .progress import Held, Progress
+from .progress import Held, Lease, Progress
 
 log = logging.getLogger(__name__)
 # A message that could not be buried is tried again after this time.
@@ -278,26 +278,33 @@ class ChannelStore(OpenChannel):
         self._note("renewed", ranges_of(sorted(claims)))
         return deadline
 
-    def release(
-        self,
-        claims: Mapping[int, int],
-        delay: float,
-        generation: int | None,
-        *,
-        is_seen: bool = True,
-    ) -> None:
-        """Release messages, durably; they are handed out again after ``delay`` seconds.
-
-        is_seen: False if they reached no consumer: then this was no delivery.
-        """
-        dirty, unseen = Dirty(), 0 if is_seen else 1
+    def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
+        """Release messages, durably; they are handed out again after ``delay`` seconds."""
+        dirty = Dirty()
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
             held = self._claimed(progress, claims, generation)
-            lines = [Line(RELEASED, of, max(0, n - unseen), until_ns) for n, of in held.items()]
+            lines = [Line(RELEASED, of, n, until_ns) for n, of in held.items()]
             self._write(progress, lines, dirty=dirty)
         self._sync(dirty)
         self._note(RELEASED, ranges_of(sorted(claims)))
+
+    def release_unseen(self, claims: Mapping[int, int], generation: int | None) -> None:
+        """Release those messages that are still held, durably, and without a delivery.
+
+        Raises NotInFlight if some are not held any more.
+        """
+        dirty = Dirty()
+        with self.locked() as progress:
+            now_ns = int(self.store.disk.clock() * 1e9)
+            left = {o: n for o, n in claims.items() if self._holds(progress, o, n)}
+            held = self._claimed(progress, left, generation)
+            lines = [Line(RELEASED, of, max(0, n - 1), now_ns) for n, of in held.items()]
+            self._write(progress, lines, dirty=dirty)
+        self._sync(dirty)
+        self._note(RELEASED, ranges_of(sorted(left)))
+        if gone := claims.keys() - left.keys():
+            raise NotInFlight(self.store.disk.name, self.name, min(gone))
 
     def bury(
         self,
@@ -350,15 +357,16 @@ class ChannelStore(OpenChannel):
         self._check(progress, generation)
         found: dict[int, list[int]] = {}
         for offset, deliveries in sorted(claims.items()):
-            hold = progress.owner.get(offset)
-            if (
-                hold is None
-                or deliveries not in (0, hold.deliveries)
-                or (is_on and not hold.is_claimed)
-            ):
+            hold = self._holds(progress, offset, deliveries)
+            if hold is None or (is_on and not hold.is_claimed):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
             found.setdefault(hold.deliveries, []).append(offset)
         return {n: ranges_of(offsets) for n, offsets in found.items()}
+
+    def _holds(self, progress: Progress, offset: int, deliveries: int) -> Lease | None:
+        """What holds a message, if it was delivered so often; 0: however often."""
+        hold = progress.owner.get(offset)
+        return hold if hold is not None and deliveries in (0, hold.deliveries) else None
 
     def again_in(self) -> float | None:
         """In how many seconds to claim again if nothing changes: when the next claim or delay ends,

@@ -6,9 +6,9 @@ offset determine: if it is put again after a crash, it is found there and not st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from ...errors import (
     ClaimVoid,
@@ -36,6 +36,13 @@ class Source(Protocol):
     def ack(self, *messages: Given) -> int: ...
     def renew(self, *messages: Given) -> float: ...
     def release(self, *messages: Given, delay: float = 0.0) -> None: ...
+
+
+@runtime_checkable
+class OfFolder(Protocol):
+    """What a channel can do besides, unless it is a client's."""
+
+    def release_unseen(self, messages: Iterable[Any]) -> None: ...
 
 
 class Target(Protocol):
@@ -74,11 +81,14 @@ class Feed:
         self.close()
 
     def close(self) -> None:
-        """Release the messages kept for the next step."""
+        """Release the messages kept for the next step; where the folder can be used, uncounted."""
         kept, self._kept = self._kept, []
         if kept:
             with suppress(NotInFlight, ClaimVoid):
-                self._channel.release(*kept)
+                if isinstance(self._channel, OfFolder):
+                    self._channel.release_unseen(kept)
+                else:
+                    self._channel.release(*kept)
 
     def step(self, wait: float = 0.0) -> int:
         """Copy what can be claimed now, at most 1000 messages; how many were copied or refused.

@@ -287,7 +287,7 @@ class OpenChannel:
             # Opened before it is written: so its sync reports every later failure.
             dirty.files.append(self._tree.open(file.path))
         try:
-            file.write_bytes(data, self._end)
+            file.add(data, self._end)
         except BaseException:
             if dirty is not None:
                 dirty.close()

@@ -79,6 +79,14 @@ class ProgressFile(LockFile):
             size *= 4
         return data
 
+    def add(self, lines: bytes, end: int) -> None:
+        """Write lines at the end, all or none: a part of a claim would be a delivery to nobody."""
+        written = os.pwrite(self._fd, lines, end)
+        if written < len(lines):
+            # No truncation, which could take what others have added if the lock was lost.
+            os.pwrite(self._fd, b"\n" * written, end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+
     def succeed(self, content: bytes, seal: bytes, end: int) -> bool:
         """Replace this file by one with this content and its time; False if another program did.
 
@@ -98,7 +106,7 @@ class ProgressFile(LockFile):
                 # Whoever unlinks this file unlinks every draft afterwards: then the link fails.
                 self._check(folder)
                 if seal:
-                    self.write_bytes(seal, end)
+                    self.add(seal, end)
                     # A network filesystem reports an error here if the lock was lost.
                     self._disk.sync_file(self._fd)
                 is_ours = _link(folder, draft, progress_name(self.number + 1))
