@@ -189,6 +189,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "Channel.lag": lambda w: w.channel.lag(),
     "Channel.pause": lambda w: w.channel.pause(),
     "Channel.release": lambda w: w.channel.release(w.handed),
+    "Channel.release_unseen": lambda w: w.channel.release_unseen([w.handed]),
     "Channel.renew": lambda w: w.channel.renew(w.handed),
     "Channel.resume": lambda w: w.channel.resume(),
     "Channel.seek": lambda w: w.channel.seek("last"),
