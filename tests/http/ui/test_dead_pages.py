@@ -40,22 +40,46 @@ def section(api: Api, dead: str) -> str:
     return str(eventually(found))
 
 
-def test_dead_letters_are_grouped_by_reason(api: Api, dead: str, queue: str) -> None:
-    found = section(api, dead)
-    rows = re.findall(
-        r'<tr><td class="n"[^>]*>([0-9]+)</td>.*?data-l="Reason">([^<]*?)\s*<details>',
+def rows_of(found: str) -> list[tuple[str, str]]:
+    """How many messages each row has, and the reason."""
+    return re.findall(
+        r'<tr><td class="n"[^>]*><a href="[^"]*">([0-9]+)</a></td>.*?data-l="Reason">([^<]*?)\s*<',
         found,
         re.DOTALL,
     )
-    assert rows == [("4", "HTTP # after # ms"), ("1", "no address")]
-    assert "2 different bodies" in found
-    bodies = re.findall(r"<li>([0-9]+) × .*?<code>(.*?)</code>", found)
-    assert [(number, unescape(body)[:9]) for number, body in bodies] == [
-        ("3", '{"invoice'),
-        ("1", "another"),
-        ("1", "last"),
-    ]
+
+
+def test_dead_letters_are_grouped_by_reason(api: Api, dead: str, queue: str) -> None:
+    found = section(api, dead)
+    assert rows_of(found) == [("4", "HTTP # after # ms"), ("1", "no address")]
+    assert found.count("each # is a number or an id that differs") == 1
     assert f'/{queue}">{queue}</a>' in found
+
+
+def test_different_bodies_are_never_shown_as_one(api: Api, dead: str) -> None:
+    bodies = re.findall(r"<li><a [^>]*><code>(.*?)</code>", section(api, dead))
+    assert sorted(map(unescape, bodies)) == [
+        "another",
+        "last",
+        '{"invoice": 10}',
+        '{"invoice": 11}',
+        '{"invoice": 9}',
+    ]
+
+
+def test_a_row_leads_to_its_messages(api: Api, dead: str) -> None:
+    [link, _] = re.findall(r'data-l="How many"><a href="([^"]*)">', section(api, dead))
+    alone = page(api, f"dead{unescape(link)[unescape(link).index('?'):]}")
+    assert rows_of(alone) == [("4", "HTTP # after # ms")]
+    assert re.findall(r"HTTP 502 after ([0-9]+) ms", alone) == ["17", "18", "19", "20"]
+    assert "Redrive all" not in alone
+
+
+def test_dead_letters_are_filtered_by_reason(api: Api, dead: str) -> None:
+    section(api, dead)
+    found = page(api, f"dead?queue={dead}&reason=No+addr")
+    assert rows_of(found) == [("1", "no address")]
+    assert "None here matches." in page(api, f"dead?queue={dead}&reason=other")
 
 
 def test_actions_on_a_group_return_to_the_page_of_dead_letters(api: Api, dead: str) -> None:
