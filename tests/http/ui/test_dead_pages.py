@@ -69,7 +69,7 @@ def test_different_bodies_are_never_shown_as_one(api: Api, dead: str) -> None:
 
 def test_a_row_leads_to_its_messages(api: Api, dead: str) -> None:
     [link, _] = re.findall(r'data-l="How many"><a href="([^"]*)">', section(api, dead))
-    alone = page(api, f"dead{unescape(link)[unescape(link).index('?'):]}")
+    alone = page(api, f"dead{unescape(link)[unescape(link).index('?') :]}")
     assert rows_of(alone) == [("4", "HTTP # after # ms")]
     assert re.findall(r"HTTP 502 after ([0-9]+) ms", alone) == ["17", "18", "19", "20"]
     assert "Redrive all" not in alone
