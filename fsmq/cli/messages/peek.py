@@ -142,7 +142,7 @@ def _show(messages: Sequence[Message]) -> None:
                 _preview(message.body),
                 *(_of_dead(message.dead_letter) if has_dead else ()),
                 size(len(message.body)),
-                "?" if message.deliveries is None else str(message.deliveries),
+                _deliveries(message),
                 span(None if message.created_at is None else now - message.created_at),
                 span(None if message.deadline is None else message.deadline - now),
             ]
@@ -150,6 +150,15 @@ def _show(messages: Sequence[Message]) -> None:
         ],
         left=3 + len(of_dead),
     )
+
+
+def _deliveries(message: Message) -> str:
+    """How often it was delivered; of a dead letter, before its burial and since."""
+    here = "?" if message.deliveries is None else str(message.deliveries)
+    dead = message.dead_letter
+    if dead is None or dead.deliveries is None:
+        return here
+    return f"{dead.deliveries}, {here} since" if message.deliveries else str(dead.deliveries)
 
 
 def _of_dead(dead: DeadLetter | None) -> tuple[str, str]:

@@ -27,7 +27,7 @@ _LOOK_S = 0.2
 @queue_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
-@click.option("--to", type=QUEUE, help="Where all go.  [the queue from which each was buried]")
+@click.option("--to", type=QUEUE, help="Where all go.  [each back to its own queue]")
 @click.option("--rate", type=float, metavar="N", help="At most this many messages a second.")
 @click.option("--follow", is_flag=True, help="Wait until it is done.")
 @json_option

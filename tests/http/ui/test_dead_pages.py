@@ -82,7 +82,9 @@ def test_dead_letters_are_filtered_by_reason(api: Api, dead: str) -> None:
     assert "None here matches." in page(api, f"dead?queue={dead}&reason=other")
 
 
-def test_actions_on_a_group_return_to_the_page_of_dead_letters(api: Api, dead: str) -> None:
+def test_actions_on_a_group_return_to_the_page_of_dead_letters(
+    api: Api, dead: str, queue: str
+) -> None:
     ids = re.findall('name="message" value="([^"]+)"', section(api, dead))
     assert len(ids) == 5
     form = [("do", "redrive"), ("back", "dead"), *(("message", one) for one in ids[:2])]
@@ -91,6 +93,7 @@ def test_actions_on_a_group_return_to_the_page_of_dead_letters(api: Api, dead: s
     assert 'name="back" value="dead"' in asked
     done = post(api, f"q/{dead}", *form, ("sure", "yes"))
     assert "Redriven: 2." in done
+    assert f'See <a href="./q/{queue}">{queue}</a>' in done
     assert "<h1>Dead letters</h1>" in done
     removing = [("do", "remove"), ("back", "dead"), ("sure", "yes"), ("message", ids[2])]
     assert "<h1>Dead letters</h1>" in post(api, f"q/{dead}", *removing)
@@ -114,9 +117,10 @@ def test_the_page_of_a_dead_letter_queue_shows_reasons(api: Api, queue: str, dea
     heads = re.findall(r"<th scope=\"col\"[^>]*>([A-Za-z]+)</th>", found)
     assert heads == ["Id", "From", "Reason", "Age", "Deliveries", "Size", "Body"]
     assert found.count("HTTP 502 after") == 8  # in the text and in the title of each cell
+    assert re.findall(r'data-l="Deliveries">([^<]*)<', found) == ["1"] * 5
     assert "tried for ever" not in found
     assert "Redrive all" in found
-    assert found.index(">Delete</button>") < found.index("<table")
+    assert found.index(">Remove</button>") < found.index("<table")
     for tab in ("history", "settings"):
         assert "Redrive all" in page(api, f"q/{dead}/{tab}")
     ordinary = page(api, f"q/{queue}")
