@@ -182,6 +182,34 @@ def test_ids_are_read_from_a_pipe_and_missing_ones_reported(alone: Command) -> N
     assert b"nope" in alone("renew", "jobs", "nope", code=3).stderr
 
 
+def test_peek_shows_how_often_a_dead_letter_was_delivered(fsmq: Command) -> None:
+    fsmq("queue", "create", "failing.dead")
+    config = ("max_deliveries=2", "dead_letter_queue=failing.dead")
+    fsmq("queue", "create", "failing", *config)
+    fsmq("put", "failing", stdin=b"hello")
+    for _ in range(2):
+        message = json.loads(fsmq.out("get", "failing", "--wait=20", "--json"))
+        fsmq("release", "failing", message["id"])
+    eventually(lambda: fsmq.counts("failing.dead") == {"ready": 1})
+    head, row = fsmq.out("peek", "failing.dead").splitlines()
+    at = head.index("DELIVERIES") + len("DELIVERIES")
+    assert row[:at].split()[-1] == "2"
+
+
+def test_an_own_id_that_is_not_the_whole_id_is_named(fsmq: Command) -> None:
+    asked = ("--id=bob", "--priority=3", "--attribute", "a=b")
+    whole = fsmq.out("put", "jobs", *asked, stdin=b"hello").strip()
+    assert whole == "p03.@bob@.h"
+    hint = b"its whole id is p03.@bob@.h"
+    for verb in ("ack", "release", "peek", "redrive"):
+        assert hint in fsmq(verb, "jobs", "bob", code=3).stderr
+    fsmq("queue", "create", "other")
+    assert hint in fsmq("mv", "jobs", "other", "bob", code=3).stderr
+    assert hint in fsmq("life", "jobs/bob", code=3).stderr
+    assert b"whole id" not in fsmq("ack", "jobs", "bill", code=3).stderr
+    fsmq("ack", "jobs", whole)
+
+
 def test_a_closed_pipe_loses_no_message(alone: Command) -> None:
     body = b"x" * 100_000
     for _ in range(3):

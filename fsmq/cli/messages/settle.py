@@ -10,10 +10,11 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import whole_ids
 from fsmq.cli.output import json_option
 from fsmq.cli.params import ID, SPAN, claimable_argument, queue_argument
 from fsmq.cli.place.claimable import open_claimable
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import Place, at_option, open_place
 from fsmq.spool.errors import CLAIM_OVER
 from fsmq.wire import moment
 
@@ -54,7 +55,7 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: st
     """
     with open_place(at) as place:
         opened = open_claimable(place, queue)
-        outcomes = _Outcomes(queue, as_json)
+        outcomes = _Outcomes(place, queue, as_json)
         for part in _parts(_given(ids, claim), _TOGETHER):
             answers = opened.ack_each(part, [claim] * len(part))
             for message_id, what in zip(part, answers, strict=True):
@@ -178,7 +179,7 @@ def _each(
     """Do something to each message. shown: which member of its result is printed."""
     with open_place(at) as place:
         opened = open_claimable(place, queue)
-        outcomes = _Outcomes(queue, as_json)
+        outcomes = _Outcomes(place, queue, as_json)
         for message_id in ids:
             try:
                 given = do(opened, message_id) or {}
@@ -194,7 +195,8 @@ def _each(
 class _Outcomes:
     """What became of each id."""
 
-    def __init__(self, queue: str, as_json: bool) -> None:
+    def __init__(self, place: Place, queue: str, as_json: bool) -> None:
+        self._place = place
         self._queue = queue
         self._as_json = as_json
         self._missing = False
@@ -204,6 +206,8 @@ class _Outcomes:
         if self._as_json:
             output.line({"queue": self._queue, "id": message_id, "done": problem is None, **more})
         if problem is not None:
+            if not self._missing and "whole id" not in problem:  # it may take a long look
+                problem += whole_ids(self._place, self._queue, message_id)
             self._missing = True
             report(f"{message_id}: {problem}")
 
