@@ -15,7 +15,7 @@ from fsmq.cli.failures import Exit, report
 from fsmq.cli.input import ask, yes_option
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
-from fsmq.cli.place.place import Place, Queue, at_option, open_place
+from fsmq.cli.place.place import Place, Queue, at_option, open_place, survey_all
 from fsmq.cli.queues.config import changes_argument, parsed, shown
 from fsmq.cli.queues.shards import groups, shards_of, shards_option, together
 from fsmq.spool.layout.settings import SETTINGS
@@ -37,7 +37,8 @@ def list_queues(
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
     hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
     PAUSED is shown if a queue is paused, DEAD LETTERS OF if one is the dead-letter queue of others.
-    The shards of a queue of dyno-queues are one line. Exits with 1 if the PATTERNs match nothing.
+    The shards of a queue of dyno-queues are one line. Queues that cannot be read are named on
+    stderr. Exits with 1 if the PATTERNs match nothing.
 
     \b
     Examples:
@@ -52,7 +53,10 @@ def list_queues(
             for name in found:
                 click.echo(name)
         else:
-            overviews = place.survey()
+            overviews, unread = survey_all(place)
+            for name in unread:
+                if _matches(name, patterns):
+                    report(f"queue {name} cannot be read: see fsmq doctor")
             if not unfold:
                 folded = groups(place, overviews)
                 overviews = {name: together(overviews, of) for name, of in folded.items()}
