@@ -18,7 +18,9 @@ from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, Queue, at_option, open_place, survey_all
 from fsmq.cli.queues.config import changes_argument, parsed, shown
 from fsmq.cli.queues.shards import groups, shards_of, shards_option, together
+from fsmq.spool import FsmqError, QueueSettings
 from fsmq.spool.layout.settings import SETTINGS
+from fsmq.spool.verbs.queues.creation import changed
 from fsmq.spool.views.counts import Overview
 from fsmq.words import limits, many
 
@@ -139,6 +141,7 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     """Create a queue, with settings if some are given.
 
     fsmq queue config --help lists them. If the queue exists already, only the settings are changed.
+    If a setting is refused, no queue is created.
     A FOLDER that is not a spool yet becomes one.
 
     \b
@@ -149,9 +152,17 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     wanted = parsed(changes)
     index, fifo = (wanted.pop(name, False) is True for name in ("index", "fifo"))
     with open_place(at, create=True) as place:
+        if wanted and not place.has_queue(queue):
+            changed(queue, QueueSettings.of({"index": index, "fifo": fifo}), wanted)  # or raises
         created = place.create_queue(queue, index=index, fifo=fifo)
-        if wanted:
-            place.queue(queue).configure(**wanted)
+        try:
+            if wanted:
+                place.queue(queue).configure(**wanted)
+        except FsmqError:
+            # A server may refuse more: a key without rights, or an older version.
+            if created and not place.queue(queue).counts().total:
+                place.queue(queue).delete()
+            raise
     if as_json:
         output.document({"queue": queue, "created": created})
     elif not created and not wanted:
