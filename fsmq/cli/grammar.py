@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Mapping[str, str | Noun]] = {
         "release": "fsmq.cli.messages.settle:release",
         "bury": "fsmq.cli.messages.settle:bury",
         "priority": "fsmq.cli.messages.settle:priority",
+        "remove": "fsmq.cli.messages.settle:remove",
         "peek": "fsmq.cli.messages.peek:peek",
         "find": "fsmq.cli.messages.find:find",
         "life": "fsmq.cli.messages.life:life",
