@@ -38,7 +38,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 99_500, "the core": 55_000, "tests": 110_000}
+    limits = {"fsmq": 99_500, "the core": 55_000, "tests": 111_500}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 

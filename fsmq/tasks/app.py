@@ -7,14 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
     ParamSpec,
-    Protocol,
     Self,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -30,7 +29,7 @@ from fsmq.spool.spool import Spool
 from . import steps
 from .batches import AsyncBatch, Batch
 from .common import AppOptions, Common, log, weighed
-from .options import Unique
+from .declaring import Given, MakesAsyncTask, MakesTask
 from .results import AsyncResult, Result
 from .running import Run, awaited, called
 from .steps import Steps
@@ -47,46 +46,6 @@ P = ParamSpec("P")
 V = TypeVar("V")
 # How often a worker on a folder looks whether a schedule is due.
 _LOOK_EVERY_S = 1.0
-
-
-class Given(TypedDict, total=False):
-    """What ``@app.task(…)`` takes: the `TaskOptions`, and another name than ``module.function``."""
-
-    name: str
-    queue: str
-    retries: int
-    backoff: float
-    backoff_max: float
-    timeout: float
-    priority: int
-    ttl: float
-    unique: Unique
-    cron: str
-    timezone: str
-
-
-class MakesTask(Protocol):
-    """What ``@app.task(…)`` returns: it makes a task of a function."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, V]], /
-    ) -> Task[P, Coroutine[Any, Any, V], V]: ...
-    @overload
-    def __call__(self, function: Callable[P, V], /) -> Task[P, V, V]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any: ...
-
-
-class MakesAsyncTask(Protocol):
-    """The same of an application for coroutines."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, V]], /
-    ) -> AsyncTask[P, Coroutine[Any, Any, V], V]: ...
-    @overload
-    def __call__(self, function: Callable[P, V], /) -> AsyncTask[P, V, V]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any: ...
 
 
 class Tasks(Common):
@@ -218,18 +177,20 @@ class Tasks(Common):
         """
         choice = weighed(self, queues)
         self.run(self.preparing(choice))
-
-        def handle(message: Any, claim: Claim) -> None:
-            def make(run: Run) -> Any:
-                return called(run, self._loop_of_coroutines, ends_process)
-
-            self.run(self.handling(message, claim, make))
-
         chosen = self.place.select(str(choice))
+        handle = partial(self.handle, ends_process=ends_process)
         worker: Worker = chosen.worker(
             handle, concurrency=concurrency, visibility=visibility, stop_timeout=stop_timeout
         )
         return worker
+
+    def handle(self, message: Any, claim: Claim, *, ends_process: bool = False) -> None:
+        """Make the call of a message: the handler of its worker. Raises Retry, Bury."""
+
+        def make(run: Run) -> Any:
+            return called(run, self._loop_of_coroutines, ends_process)
+
+        self.run(self.handling(message, claim, make))
 
     @contextmanager
     def schedules(self) -> Iterator[None]:

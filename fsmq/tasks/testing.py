@@ -11,7 +11,7 @@ For tests that need no queue there is ``Tasks(…, eager=True)``, or ``app.eager
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,13 +20,15 @@ from typing import TypeAlias
 
 import pytest
 
+from fsmq.spool.claimed import Claim
 from fsmq.spool.spool import Spool
 
 from .app import Tasks
+from .common import weighed
 
 WorkOff: TypeAlias = Callable[..., None]
 TasksOf: TypeAlias = "Callable[[Tasks], AbstractContextManager[WorkOff]]"
-_LOOK_EVERY_S = 0.01
+_VISIBILITY_S = 3600.0
 
 
 @pytest.fixture
@@ -42,22 +44,19 @@ def tasks_of(tmp_path: Path) -> TasksOf:
 
 
 def _work_off(app: Tasks, spool: Spool, wait: float) -> None:
-    """Run a worker until no call is ready or in work.
+    """Make calls in this thread until none is ready.
 
     wait: seconds for which it also waits for those that are delayed, such as retries.
     """
-    worker = app.worker(concurrency=1)
-    running = threading.Thread(target=worker.run)
-    running.start()
+    choice = weighed(app, None)
+    app.run(app.preparing(choice))
+    chosen = spool.select(str(choice))
     end = time.monotonic() + wait
-    try:
-        while running.is_alive():
-            counts = [spool.counts(queue) for queue in app.queues]
-            late = sum(one.delayed for one in counts)
-            is_over = not late or time.monotonic() >= end
-            if is_over and sum(one.total for one in counts) == late:
-                break
-            time.sleep(_LOOK_EVERY_S)
-    finally:
-        worker.stop()
-        running.join()
+    while True:
+        messages = chosen.claim(1, _VISIBILITY_S)
+        if not messages and any(spool.counts(queue).delayed for queue in app.queues):
+            messages = chosen.claim(1, _VISIBILITY_S, max(0.0, end - time.monotonic()))
+        if not messages:
+            return
+        with messages[0] as message:
+            app.handle(message, Claim(_VISIBILITY_S, asyncio.Event()))
