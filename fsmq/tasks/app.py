@@ -28,7 +28,7 @@ from fsmq.spool.spool import Spool
 
 from . import steps
 from .batches import AsyncBatch, Batch
-from .common import AppOptions, Common, log, weighed
+from .common import AppOptions, Common, log, source, weighed
 from .declaring import Given, MakesAsyncTask, MakesTask
 from .results import AsyncResult, Result
 from .running import Run, awaited, called
@@ -177,7 +177,7 @@ class Tasks(Common):
         """
         choice = weighed(self, queues)
         self.run(self.preparing(choice))
-        chosen = self.place.select(str(choice))
+        chosen = source(self.place, choice)
         handle = partial(self.handle, ends_process=ends_process)
         worker: Worker = chosen.worker(
             handle, concurrency=concurrency, visibility=visibility, stop_timeout=stop_timeout
@@ -326,10 +326,11 @@ class AsyncTasks(Common):
         async def handle(message: Any, claim: Claim) -> None:
             await self.run(self.handling(message, claim, awaited))
 
-        chosen = self.place.select(str(choice))
-        return chosen.worker(
+        chosen = source(self.place, choice)
+        worker: AsyncWorker = chosen.worker(
             handle, concurrency=concurrency, visibility=visibility, stop_timeout=stop_timeout
         )
+        return worker
 
     def _make_at_once(self, run: Run) -> Any:
         return awaited(run)

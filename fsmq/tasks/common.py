@@ -358,3 +358,9 @@ def weighed(app: Common, queues: str | Sequence[str] | None) -> Choice:
     Raises InvalidValue.
     """
     return Choice([f"{one}:1" for one in app.queues] if queues is None else queues)
+
+
+def source(place: Any, choice: Choice) -> Any:
+    """What to claim from: a queue, which costs less, or several."""
+    one = choice.names[0] if len(choice.parts) == 1 and not choice.has_patterns else None
+    return place.select(str(choice)) if one is None else place.queue(one)

@@ -24,7 +24,7 @@ from fsmq.spool.claimed import Claim
 from fsmq.spool.spool import Spool
 
 from .app import Tasks
-from .common import weighed
+from .common import source, weighed
 
 WorkOff: TypeAlias = Callable[..., None]
 TasksOf: TypeAlias = "Callable[[Tasks], AbstractContextManager[WorkOff]]"
@@ -50,7 +50,7 @@ def _work_off(app: Tasks, spool: Spool, wait: float) -> None:
     """
     choice = weighed(app, None)
     app.run(app.preparing(choice))
-    chosen = spool.select(str(choice))
+    chosen = source(spool, choice)
     end = time.monotonic() + wait
     while True:
         messages = chosen.claim(1, _VISIBILITY_S)
