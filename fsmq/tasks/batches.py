@@ -87,6 +87,10 @@ def _mark(batch: str, level: int, place: object) -> str:
     return f"{batch}/{level}/{place}"
 
 
+def _sent(batch: str) -> str:
+    return f"{batch}/sent"
+
+
 def _record(batch: str) -> str:
     return f"{batch}/record"
 
@@ -175,10 +179,7 @@ def _set(app: Sends, queue: str, mark: str) -> Steps[None]:
 
 
 def _follow(app: Sends, part: Part) -> Steps[None]:
-    """Send the call that follows, unless it has been sent."""
-    sent = _mark(part.batch, 0, "sent")
-    if (yield steps.find(part.queue, sent)) is not None:
-        return
+    """Send the call that follows; sent again after it has ended, it is skipped."""
     found = yield steps.find(part.queue, _record(part.batch))
     if found is None:
         log.error("batch %s has ended after its ttl, and nothing follows it", part.batch)
@@ -193,14 +194,14 @@ def _follow(app: Sends, part: Part) -> Steps[None]:
     )
     with suppress(DuplicateMessage):
         yield from app.putting(record["queue"], steps.put(record["queue"], message))
-    yield from _set(app, part.queue, sent)
+    yield from _set(app, part.queue, _sent(part.batch))
 
 
 def awaiting(app: Sends, batch: str, timeout: float | None) -> Steps[None]:
     """Wait until all members have ended. Raises NoResult."""
     end = None if timeout is None else time.monotonic() + timeout
     pause = _FIRST_PAUSE_S
-    while (yield steps.find(app.batches, _mark(batch, 0, "sent"))) is None:
+    while (yield steps.find(app.batches, _sent(batch))) is None:
         left = float("inf") if end is None else end - time.monotonic()
         if left <= 0:
             raise NoResult(f"batch {batch} has not ended after {timeout:g} seconds")

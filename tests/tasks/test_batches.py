@@ -173,10 +173,24 @@ def test_a_sender_that_is_killed_at_each_step_sends_the_rest_later(small: Small)
 
 def test_a_batch_is_sent_again_after_its_end_without_effect(small: Small) -> None:
     for _ in range(2):
-        small.send(5, kill_at=-1)
+        calls = [small.member.call(n) for n in range(5)]
+        batch = small.app.batch(calls, then=small.then.call(), id="b")
         while small.work_one(kill_at=-1):
             pass
+        batch.wait(0)
+        assert [result.get(0) for result in batch.results] == [*range(5)]
     assert len(small.runs) == 6
+
+
+def test_a_batch_of_which_some_members_were_not_stored_is_completed(small: Small) -> None:
+    small.send(5, kill_at=-1)
+    tasks = small.spool.queue("tasks")
+    stored = tasks.peek()
+    tasks.remove(stored[1], stored[4])
+    small.send(5, kill_at=-1)
+    while small.work_one(kill_at=-1):
+        pass
+    assert sorted(small.runs) == [*(f"member {n}" for n in range(5)), "then"]
 
 
 def test_a_member_in_the_dead_letters_keeps_a_batch_open(small: Small) -> None:

@@ -25,6 +25,12 @@ def test_an_equal_call_is_stored_once(app: Tasks) -> None:
     assert len(left(app)) == 2
 
 
+def test_equal_arguments_may_be_ordered_otherwise(app: Tasks) -> None:
+    keep = shop.returns.options(unique=True)
+    first = keep.call({"a": 1, "b": 2})  # type: ignore[arg-type]
+    assert app.send(first).id == app.send(keep.call({"b": 2, "a": 1})).id  # type: ignore[arg-type]
+
+
 def test_a_function_says_what_is_equal(app: Tasks) -> None:
     assert shop.by_key.send("a", 1).id == shop.by_key.send("a", 2).id
     assert shop.by_key.send("b", 1).id != shop.by_key.send("a", 3).id

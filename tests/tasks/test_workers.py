@@ -96,6 +96,7 @@ def test_a_task_decides_when_to_retry_and_that_no_retry_helps(app: Tasks, worker
     assert [n for (n,) in shop.notes("ask")] == ["1", "2", "3", "4", "5", "6"]
     with pytest.raises(TaskFailed, match="no use"):
         shop.ask.send("bury").get(20)
+    assert shop.notes("ask")[6:] == [["1"]]
     [dead] = eventually(lambda: app.place.queue("tasks.dead").peek())
     assert dead.dead_letter.reason == "no use"
 
