@@ -139,7 +139,7 @@ def _work(app: str, pace: _Pace, reload: bool, ends_process: bool) -> None:
         if not logging.getLogger().handlers:  # else the application logs in its own way
             logs.setup("info", "auto", "work")
         if isinstance(tasks, AsyncTasks):
-            asyncio.run(_run_async(tasks, pace, stop))
+            asyncio.run(_run_async(tasks, pace, stop, ends_process))
         else:
             _run(tasks, pace, stop, ends_process)
 
@@ -159,13 +159,14 @@ def _run(tasks: Tasks, pace: _Pace, stop: _Stop, ends_process: bool) -> None:
             worker.run()
 
 
-async def _run_async(tasks: AsyncTasks, pace: _Pace, stop: _Stop) -> None:
+async def _run_async(tasks: AsyncTasks, pace: _Pace, stop: _Stop, ends_process: bool) -> None:
     async with tasks:
         worker = await tasks.worker(
             pace.queues,
             concurrency=pace.concurrency,
             visibility=pace.visibility,
             stop_timeout=pace.stop_timeout,
+            ends_process=ends_process,
         )
         stop.by(worker.stop)
         _begin(tasks)

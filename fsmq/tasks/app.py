@@ -315,6 +315,7 @@ class AsyncTasks(Common):
         concurrency: int = 4,
         visibility: float = 60.0,
         stop_timeout: float = 30.0,
+        ends_process: bool = False,
     ) -> AsyncWorker:
         """A worker of the client, whose handler makes the calls; ``await worker.run()``.
 
@@ -323,8 +324,10 @@ class AsyncTasks(Common):
         choice = weighed(self, queues)
         await self.run(self.preparing(choice))
 
+        make = partial(awaited, ends_process=ends_process)
+
         async def handle(message: Any, claim: Claim) -> None:
-            await self.run(self.handling(message, claim, awaited))
+            await self.run(self.handling(message, claim, make))
 
         chosen = source(self.place, choice)
         worker: AsyncWorker = chosen.worker(

@@ -70,44 +70,29 @@ def called(run: Run, loop: Callable[[], asyncio.AbstractEventLoop], ends_process
 
     ends_process: whether the process ends if the function does not end in time.
     """
-    limit = run.task.settings.timeout
-    token = _running.set(run)
-    try:
-        if not inspect.iscoroutinefunction(run.task.function):
-            with _limited(run, limit, ends_process):
-                return run.task.function(*run.args, **run.kwargs)
-        made = _within(limit, run.task.function(*run.args, **run.kwargs))
-        future = asyncio.run_coroutine_threadsafe(made, loop())
-        try:
-            return future.result(None if limit is None else limit + GRACE_S)
-        except TimeoutError:
-            if future.done():
-                raise  # the task's own
-            if ends_process:
-                _end_process(run)
-            raise TimeLimit(_over(limit)) from None
-    finally:
-        _running.reset(token)
+    with _begun(run, ends_process):
+        made = _made(run)
+        if not inspect.isawaitable(made):
+            return made
+        return asyncio.run_coroutine_threadsafe(_within(run, made), loop()).result()
 
 
-async def awaited(run: Run) -> Any:
+async def awaited(run: Run, ends_process: bool = False) -> Any:
     """Await the coroutine of the function on this loop, or the function in a thread."""
-    limit = run.task.settings.timeout
-    token = _running.set(run)
-    try:
+    with _begun(run, ends_process):
         if inspect.iscoroutinefunction(run.task.function):
-            return await _within(limit, run.task.function(*run.args, **run.kwargs))
-        return await asyncio.to_thread(_limited_call, run, limit)
-    finally:
-        _running.reset(token)
+            return await _within(run, _made(run))
+        return await asyncio.to_thread(_made, run)
 
 
-def _limited_call(run: Run, limit: float | None) -> Any:
-    with _limited(run, limit, ends_process=False):
+def _made(run: Run) -> Any:
+    """The value of the function, or its coroutine."""
+    with _limited(run):
         return run.task.function(*run.args, **run.kwargs)
 
 
-async def _within(limit: float | None, coroutine: Any) -> Any:
+async def _within(run: Run, coroutine: Any) -> Any:
+    limit = run.task.settings.timeout
     try:
         async with asyncio.timeout(limit) as scope:
             return await coroutine
@@ -118,29 +103,43 @@ async def _within(limit: float | None, coroutine: Any) -> Any:
 
 
 @contextmanager
-def _limited(run: Run, limit: float | None, ends_process: bool) -> Iterator[None]:
+def _begun(run: Run, ends_process: bool) -> Iterator[None]:
+    """Let `current_run` find it, and watch that it ends."""
+    limit = run.task.settings.timeout
+    watch = None
+    if limit is not None and ends_process:
+        watch = threading.Timer(limit + GRACE_S, _end_process, [run])
+        watch.daemon = True
+        watch.start()
+    token = _running.set(run)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+        if watch is not None:
+            watch.cancel()
+
+
+@contextmanager
+def _limited(run: Run) -> Iterator[None]:
     """Raise TimeLimit in this thread when the time is over.
 
     Python raises it between two of its instructions: not while a call into C waits.
     """
-    if limit is None:
+    limit = run.task.settings.timeout
+    if limit is None or inspect.iscoroutinefunction(run.task.function):
         yield
         return
     thread, lock = threading.get_ident(), threading.Lock()
-    state = {"over": False, "raised": False}
+    is_over = is_raised = False
 
     def interrupt() -> None:
+        nonlocal is_raised
         with lock:
-            if state["over"]:
-                return
-            state["raised"] = True
-            _interrupt(thread, TimeLimit)
-        if ends_process:
-            ended.wait(GRACE_S)
-            if not state["over"]:
-                _end_process(run)
+            if not is_over:
+                is_raised = True
+                _interrupt(thread, TimeLimit)
 
-    ended = threading.Event()
     timer = threading.Timer(limit, interrupt)
     timer.daemon = True
     timer.start()
@@ -151,10 +150,9 @@ def _limited(run: Run, limit: float | None, ends_process: bool) -> Iterator[None
         raise
     finally:
         with lock:
-            state["over"] = True
-            if state["raised"]:
+            is_over = True
+            if is_raised:
                 _interrupt(thread, ctypes.py_object())  # not raised yet: it must not be later
-        ended.set()
         timer.cancel()
 
 

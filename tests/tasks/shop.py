@@ -114,6 +114,13 @@ def stuck(pipe: str) -> None:
     Path(pipe).read_text()
 
 
+@app.task(timeout=0.2, retries=0, queue="stuck")
+async def blocked(pipe: str) -> None:
+    """Wait where no coroutine should, so that nothing can cancel it."""
+    note("stuck", os.getpid())
+    Path(pipe).read_text()
+
+
 @app.task
 def returns(what: str) -> Any:
     return {"set": {1, 2}, "tuple": (1, 2), "text": "ä", "none": None}[what]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from fsmq import AsyncClient, Bury
 from fsmq.tasks import AsyncTasks, NoResult, TaskFailed, current_run
 from tests.harness.suite import Suite, eventually_on_loop
+from tests.tasks import shop
+from tests.tasks.conftest import Workers
 
 _numbers = count(1)
 
@@ -146,3 +150,26 @@ async def test_eager_mode(suite: Suite) -> None:
     assert await (await add.send(1, b=2)).get() == 3
     assert await (await half.send_later(100, 3)).get() == 1.5
     await app.batch([add.call(1, 2)], then=half.call(4))
+
+
+async def test_worker_processes(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FSMQ_TASKS_AT", suite.url)
+    monkeypatch.setenv("FSMQ_TASKS_NOTES", str(tmp_path / "notes"))
+    os.mkfifo(tmp_path / "pipe")
+    workers = Workers(tmp_path)
+    try:
+        options = ("--processes=2", "--visibility=1s", "--concurrency=1")
+        supervisor = workers.start(*options, app="tests.tasks.async_shop")
+        async with AsyncClient(suite.url) as client:
+            app = AsyncTasks(client, "coroutines", results="values")
+            double = app.task(name="tests.tasks.async_shop.double")(lambda n: 0)
+            stuck = app.task(name="tests.tasks.async_shop.stuck")(lambda pipe: None)
+            assert await (await double.send(4)).get(20) == 8
+            await stuck.send(str(tmp_path / "pipe"))
+            await eventually_on_loop(lambda: len({*map(tuple, shop.notes("stuck"))}) == 2, 60)
+            assert await (await double.send(5)).get(20) == 10
+        supervisor.end()
+    finally:
+        workers.close()

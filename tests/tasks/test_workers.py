@@ -6,6 +6,7 @@ import os
 import signal
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,20 +103,21 @@ def test_a_task_decides_when_to_retry_and_that_no_retry_helps(app: Tasks, worker
 
 
 @pytest.mark.parametrize("task", [shop.spin, shop.doze])
-def test_a_timeout_ends_a_thread_or_a_coroutine(app: Tasks, workers: Workers, task: object) -> None:
+def test_a_timeout_ends_a_thread_or_a_coroutine(app: Tasks, workers: Workers, task: Any) -> None:
     workers.start()
     with pytest.raises(TaskFailed) as raised:
-        task.send().get(20)  # type: ignore[attr-defined]
+        task.send().get(20)
     assert raised.value.kind == "TimeLimit"
     assert "timeout of 0.2 s is over" in raised.value.reason
     assert shop.notes("swallowed") == []
 
 
-def test_what_is_stuck_in_c_costs_a_supervised_process(
-    app: Tasks, workers: Workers, pipe: Path
+@pytest.mark.parametrize("task", [shop.stuck, shop.blocked], ids=["in-c", "on-the-loop"])
+def test_what_cannot_be_interrupted_costs_a_supervised_process(
+    app: Tasks, workers: Workers, pipe: Path, task: Any
 ) -> None:
     workers.start("--processes=2", "--queues=stuck,tasks", "--visibility=1s")
-    result = shop.stuck.send(str(pipe))
+    result = task.send(str(pipe))
     pids = eventually(lambda: len(shop.notes("stuck")) == 2 and shop.notes("stuck"), PATIENCE_S)
     assert pids[0] != pids[1]  # the first one was ended, and the call came back
     assert shop.work.send(3).get(20) == 9
