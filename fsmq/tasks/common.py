@@ -90,7 +90,7 @@ class Common:
         return self._hook("after", hook)
 
     def on_error(self, hook: H) -> H:
-        """Call ``hook(run, error)`` after a task has raised; ``run.is_last``: it gave up."""
+        """Call ``hook(run, error, final)`` after a task has raised. final: there is no retry."""
         return self._hook("on_error", hook)
 
     def _hook(self, name: str, hook: H) -> H:
@@ -264,7 +264,8 @@ class Common:
             raise
         except BaseException as error:
             error.__traceback__ = results.of_the_task(error.__traceback__)
-            self._tell("on_error", run, error)
+            final = isinstance(error, Bury) or (run.is_last and not isinstance(error, Retry))
+            self._tell("on_error", run, error, final)
             if isinstance(error, Exception):
                 raise
             raise _Ended(error) from error

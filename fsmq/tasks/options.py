@@ -55,7 +55,7 @@ class TaskOptions(Settings):
     timeout: float | None = setting(
         None, Number(0.001, MAX_DELAY_S, "seconds"), "that a try may take", null="no limit"
     )
-    priority: int = setting(0, Whole(0, MAX_PRIORITY, "of 100"), "lower ones are run first")
+    priority: int = setting(0, Whole(0, MAX_PRIORITY, ""), "lower ones are run first")
     ttl: float | None = setting(
         None, Number(0, MAX_TTL_S, "seconds"), "after which a call that waits expires", null="never"
     )

@@ -183,12 +183,14 @@ def test_hooks_are_called_around_each_try(tasks_of: TasksOf) -> None:
         raise RuntimeError("a hook that fails")
 
     @app.on_error
-    def on_error(run: Run, error: BaseException) -> None:
-        seen.append(("error", str(error), run.is_last, run.state["trace"]))
+    def on_error(run: Run, error: BaseException, final: bool) -> None:
+        seen.append(("error", str(error), final, run.state["trace"]))
 
     @app.task(name="half", retries=1, backoff=0)
     def half(n: int) -> float:
         assert current_run() is not None
+        if n < 0:
+            raise Bury("negative")
         if n % 2:
             raise ValueError("odd")
         return n / 2
@@ -199,6 +201,8 @@ def test_hooks_are_called_around_each_try(tasks_of: TasksOf) -> None:
         assert even.get(0) == 2
         with pytest.raises(TaskFailed, match="odd"):
             odd.get(0)
+        half.send(-1)
+        work_off()
     assert current_run() is None
     assert seen == [
         "before",
@@ -207,6 +211,8 @@ def test_hooks_are_called_around_each_try(tasks_of: TasksOf) -> None:
         ("error", "odd", False, "of half"),
         "before",
         ("error", "odd", True, "of half"),
+        "before",
+        ("error", "negative", True, "of half"),
     ]
 
 
