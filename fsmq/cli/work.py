@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -93,7 +94,8 @@ def work(
     come back when their claims end.
 
     With --processes or --reload, a process whose task does not end 5 seconds after its timeout is
-    ended, and started again; a single one goes on.
+    ended, and started again; a single one goes on. On SIGHUP processes start again, with the code
+    of then, when their tasks have ended.
 
     \b
     Examples:
@@ -127,6 +129,8 @@ def _supervise(app: str, pace: _Pace, processes: int, reload: bool) -> int:
 
 def _work(app: str, pace: _Pace, reload: bool, ends_process: bool) -> None:
     stop = _Stop()
+    if ends_process:
+        signal.signal(signal.SIGHUP, lambda number, frame: stop.want())
     with _changes(stop) if reload else _nothing():
         try:
             tasks = _load(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -196,8 +197,8 @@ class Common:
         queues = [queue for queue in self.queues if choice.part_of(queue) is not None]
         for queue in queues:
             yield from self.prepare_queue(queue)
-        for records in filter(None, (self.results, self.batches)):
-            yield from self.prepare_records(records)
+        if self.results is not None:
+            yield from self.prepare_records(self.results)
         for task in self.tasks.values():
             if task.settings.cron is not None and task.settings.queue in queues:
                 yield self._schedule(task.call())
@@ -261,6 +262,7 @@ class Common:
                 hook(run)
             value = yield lambda _: make(run)
         except GeneratorExit:
+            self._tell("on_error", run, asyncio.CancelledError(), False)
             raise
         except BaseException as error:
             error.__traceback__ = results.of_the_task(error.__traceback__)

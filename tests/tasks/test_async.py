@@ -101,6 +101,8 @@ async def test_a_cancelled_coroutine_comes_back(app: AsyncTasks) -> None:
             await asyncio.Event().wait()
         return "done"
 
+    told: list[str] = []
+    app.on_error(lambda run, error, final: told.append(f"{type(error).__name__} {final}"))
     first = await at_work(app, stop_timeout=0.0)
     result = await waits.send()
     await eventually_on_loop(lambda: begun)
@@ -108,6 +110,7 @@ async def test_a_cancelled_coroutine_comes_back(app: AsyncTasks) -> None:
     second = await at_work(app)
     assert await result.get(20) == "done"
     assert begun == [1, 2]
+    assert told == ["CancelledError False"]
     await stopped(second)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
 
-from fsmq import Bury, InvalidValue, Message, Retry, Spool
+from fsmq import Bury, DuplicateMessage, InvalidValue, Message, Retry, Spool
 from fsmq.spool.claimed import Claim
 from fsmq.tasks import NoResult, Tasks, batches, steps
 from fsmq.tasks.running import Run
@@ -271,3 +272,29 @@ def test_marks_are_found_in_any_order_of_the_members(small: Small) -> None:
         assert isinstance(then, Message)
         assert then.attributes["Task"] == "then"
         then.ack()
+
+
+def test_two_members_that_end_at_once_in_each_order_of_their_steps(small: Small) -> None:
+    tasks = small.spool.queue("tasks", create=True)
+    for number, order in enumerate(product([0, 1], repeat=8)):
+        batch = f"batch-{number}"
+        small.send(2, kill_at=-1, batch=batch)
+        tasks.purge()
+        ending = [
+            batches.ended(small.app, batches.Part("tasks.batches", batch, str(n), 2))
+            for n in (0, 1)
+        ]
+        asked = [next(work) for work in ending]
+        left = {0, 1}
+        for one in [*order, *[0] * 8, *[1] * 8]:
+            if one in left:
+                try:
+                    asked[one] = ending[one].send(asked[one](small.spool))  # type: ignore[operator]
+                except DuplicateMessage as error:
+                    with suppress(StopIteration):
+                        asked[one] = ending[one].throw(error)
+                except StopIteration:
+                    left.remove(one)
+        assert not left
+        assert [one.attributes["Task"] for one in tasks.peek()] == ["then"], order
+        tasks.purge()

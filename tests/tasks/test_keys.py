@@ -36,6 +36,7 @@ def test_a_sender_and_a_worker_need_few_rights(tmp_path: Path) -> None:
         with pytest.raises(AccessDenied):
             apps["sender"].tasks["add"].send(1, 2)  # type: ignore[attr-defined]
         apps["operator"].worker()  # creates the queues
+        apps["operator"].place.create_queue("tasks.batches", index=True)
         result = apps["sender"].tasks["add"].send(1, 2)  # type: ignore[attr-defined]
         unique = apps["sender"].tasks["add"].options(unique=True)
         for _ in range(2):

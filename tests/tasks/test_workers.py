@@ -175,3 +175,16 @@ def test_a_worker_takes_only_the_queues_it_is_given(app: Tasks, workers: Workers
     eventually(lambda: shop.notes("aside"))
     assert shop.notes("work") == []
     assert len(app.place.queue("tasks").peek()) == 1
+
+
+def test_a_hangup_starts_supervised_processes_again_after_their_tasks(
+    app: Tasks, workers: Workers, pipe: Path
+) -> None:
+    supervisor = workers.start("--processes=1", "--reload")
+    result = shop.hold.send(str(pipe))
+    [[pid]] = eventually(lambda: shop.notes("hold"))
+    supervisor.signal(signal.SIGHUP)
+    pipe.write_text("go")
+    assert result.get(20) == "go"
+    eventually(lambda: shop.work.send(1).get(20) and shop.notes("work")[-1][1] != pid)
+    assert shop.notes("held") == [[pid]]
