@@ -131,6 +131,9 @@ def _work(app: str, pace: _Pace, reload: bool, ends_process: bool) -> None:
     stop = _Stop()
     if ends_process:
         signal.signal(signal.SIGHUP, lambda number, frame: stop.want())
+    if reload:
+        # Bytecode tells versions of a second apart, and only if their sizes differ.
+        sys.dont_write_bytecode = True
     with _changes(stop) if reload else _nothing():
         try:
             tasks = _load(app)
