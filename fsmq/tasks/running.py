@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsmq.spool.claimed import Claim
 from fsmq.spool.layout.messages.message import Message
+from fsmq.spool.worker.handlers import Failed, in_thread
 
 from .errors import TimeLimit
 
@@ -82,7 +83,16 @@ async def awaited(run: Run, ends_process: bool = False) -> Any:
     with _begun(run, ends_process):
         if inspect.iscoroutinefunction(run.task.function):
             return await _within(run, _made(run))
-        return await asyncio.to_thread(_made, run)
+        if run.message is None:  # in eager mode
+            return _made(run)
+        values: list[Any] = []
+        # Not asyncio's own threads: a process that stops would wait for those that do not end.
+        thread = in_thread(lambda message, claim: values.append(_made(run)))
+        try:
+            await thread.call(run.message, run.claim)  # type: ignore[arg-type]
+        except Failed as failure:
+            raise failure.error from None
+        return values[0]
 
 
 def _made(run: Run) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from benchmarks.procfs import descendants
 from fsmq import Client, Message, Spool
 from fsmq.tasks import Tasks
 from tests.harness.forkserver import environment
@@ -49,8 +51,13 @@ class Workers:
         return worker.wait()
 
     def close(self) -> None:
+        """Kill them, and the processes that they supervise."""
         for worker in self.all:
+            below = list(descendants(worker.pid))
             worker.end()
+            for pid in below:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def left(app: Tasks, queue: str = "tasks") -> list[Message]:

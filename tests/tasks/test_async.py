@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 from itertools import count
@@ -163,7 +164,9 @@ async def test_worker_processes(
     os.mkfifo(tmp_path / "pipe")
     workers = Workers(tmp_path)
     try:
-        options = ("--processes=2", "--visibility=1s", "--concurrency=1")
+        # A process stops in spite of a function that does not end.
+        pace = ("--visibility=1s", "--concurrency=1", "--stop-timeout=100ms")
+        options = ("--processes=2", *pace)
         supervisor = workers.start(*options, app="tests.tasks.async_shop")
         async with AsyncClient(suite.url) as client:
             app = AsyncTasks(client, "coroutines", results="values")
@@ -173,6 +176,7 @@ async def test_worker_processes(
             await stuck.send(str(tmp_path / "pipe"))
             await eventually_on_loop(lambda: len({*map(tuple, shop.notes("stuck"))}) == 2, 60)
             assert await (await double.send(5)).get(20) == 10
-        supervisor.end()
+            supervisor.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(supervisor.wait) == 0
     finally:
         workers.close()
