@@ -38,7 +38,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 99_500, "the core": 55_000, "tests": 111_500}
+    limits = {"fsmq": 100_000, "the core": 55_500, "tests": 112_000}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 
@@ -101,10 +101,6 @@ READING = {
     "choice.flat", "dedup.read_side", "dedup.write_side", "order.find", "order.holders",
     "order.latest", "publish.copies_of", "publish.copy_of", "several.has_more",
 }  # fmt: skip
-CALLED_TWICE = {
-    # For a request, and for a claim that could not be delivered.
-    "Channel.release",
-}
 
 
 def test_http_calls_each_changing_verb_in_one_place() -> None:
@@ -116,6 +112,4 @@ def test_http_calls_each_changing_verb_in_one_place() -> None:
     assert called.keys() >= {"put.put", "creation.change", "Schedule.replace", "Channel.claim_each"}
     assert called.keys() >= READING
     changing = {verb: places for verb, places in called.items() if verb not in READING}
-    twice = {verb: places for verb, places in changing.items() if len(places) > 1}
-    assert {verb: places for verb, places in twice.items() if verb not in CALLED_TWICE} == {}
-    assert twice.keys() == CALLED_TWICE
+    assert {verb: places for verb, places in changing.items() if len(places) > 1} == {}

@@ -1,5 +1,6 @@
 """Who may use mq: keys, TLS, and the addresses on which it listens without keys."""
 
+import asyncio
 import ipaddress
 import resource
 import socket
@@ -36,6 +37,7 @@ class Protection:
         # that is replaced during it is read again.
         self._read = self._versions()
         self._unusable: set[str] = set()
+        self._reloading = asyncio.Lock()  # so that what was read last counts
         if options.keys is None and options.let_anyone_in == "no":
             _refuse_strangers(listening)
         self.access = Access(None if options.keys is None else load(options.keys))
@@ -51,29 +53,33 @@ class Protection:
         """All of the files."""
         return [*([self._keys] if self._keys is not None else []), *self._tls]
 
-    def reload(self, service: Service) -> None:
+    async def reload(self, service: Service) -> None:
         """Read the files again; one that cannot be used changes nothing."""
-        self._read = self._versions()
-        self._reload_keys(service)
-        self._reload_certificate()
-
-    def reload_changed(self, service: Service) -> bool:
-        """Read the files again that have changed; whether all files can be used."""
-        before, self._read = self._read, self._versions()
-        if self._keys is not None and self._read[self._keys] != before[self._keys]:
-            self._reload_keys(service)
-        if any(self._read[file] != before[file] for file in self._tls):
+        async with self._reloading:
+            self._read = self._versions()
+            await self._reload_keys(service)
             self._reload_certificate()
-        return not self._unusable
+
+    async def reload_changed(self, service: Service) -> bool:
+        """Read the files again that have changed; whether all files can be used."""
+        async with self._reloading:
+            before, self._read = self._read, self._versions()
+            if self._keys is not None and self._read[self._keys] != before[self._keys]:
+                await self._reload_keys(service)
+            if any(self._read[file] != before[file] for file in self._tls):
+                self._reload_certificate()
+            return not self._unusable
 
     def _versions(self) -> dict[Path, Version]:
         return {file: version_of(file) for file in self.files}
 
-    def _reload_keys(self, service: Service) -> None:
+    async def _reload_keys(self, service: Service) -> None:
         if self._keys is None:
             return
         try:
-            service.take_keys(load(self._keys))
+            # In a thread of its own: thousands of keys take half a second, and no work that fills
+            # the other threads may delay the end of a key.
+            service.take_keys(await asyncio.to_thread(load, self._keys))
         except KeysError as error:
             self._unusable.add("keys")
             log.error("the keys stay as they were", error=error)

@@ -145,10 +145,10 @@ class _Keeper:
         self._due = time.monotonic() + _KEEP_EVERY_S
         self._try("close", lambda: close_abandoned(self._tree))
         self._try("expire", self._expire)
+        self._try("forget moves", lambda: forget_ended(self._tree))
         if time.monotonic() >= self._thin_due:
             self._thin_due = time.monotonic() + _THIN_EVERY_S
             self._try("thin", self._thin)
-            self._try("forget moves", lambda: forget_ended(self._tree))
 
     def _try(self, what: str, work: Callable[[], object]) -> None:
         try:

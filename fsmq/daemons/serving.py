@@ -127,6 +127,7 @@ class _Daemon:
         self._admin = admin
         self._notifier = Notifier()
         self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
         self._signals = StopSignals()
         self._method = ""
         spool.syncer.on_sync = self._on_sync
@@ -159,7 +160,8 @@ class _Daemon:
         certificate = self._protection.certificate
         await server.start(self._listening, certificate.context if certificate else None)
         end_admin = await self._start_admin(dialects)
-        tasks = [loop.create_task(self._beat(service))]
+        tasks = self._tasks
+        tasks.append(loop.create_task(self._beat(service)))
         if self._notifier.watchdog_interval is not None:
             tasks.append(loop.create_task(self._ping(self._notifier.watchdog_interval)))
         if options.stats == "statsd":
@@ -227,9 +229,12 @@ class _Daemon:
             log.debug("syncing", method=method, changes=changes, seconds=round(seconds, 4))
 
     def _on_hangup(self, service: Service) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(self._reload(service)))
+
+    async def _reload(self, service: Service) -> None:
         self._notifier.reloading()
         take_log_level("mq", MqOptions)
-        self._protection.reload(service)
+        await self._protection.reload(service)
         service.receiver.rescan()
         self._notifier.ready()
 

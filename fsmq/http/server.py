@@ -16,10 +16,11 @@ from aiohttp.web import BaseRequest, Response, StreamResponse
 from fsmq.spool.errors import FsmqError, MessageTooLarge, Unavailable
 from fsmq.spool.inspection import via
 
-from .connection.connection import WRITTEN_TIMES, Connection
+from .connection.connection import Connection
 from .connection.leftovers import forget_frames
 from .connection.lingering import LINGER_S
 from .connection.listener import Listener
+from .connection.on_wire import WRITTEN_TIMES
 from .connection.pieces import Pieces
 from .connection.serving import ProblemServer
 from .dialect import Dialect
@@ -188,7 +189,10 @@ class Server:
             if isinstance(error, MethodNotAllowed) and request.method == hdrs.METH_OPTIONS:
                 allowed = sorted({*error.allowed, hdrs.METH_OPTIONS})
                 return Response(status=204, headers={hdrs.ALLOW: ", ".join(allowed)})
-            response = await dialect.refuse(call, error)
+            try:
+                response = await dialect.refuse(call, error)
+            except FsmqError as another:  # a page about an error takes memory, too
+                response = dialect.problem(another)
             if isinstance(error, _BODY_LEFT) and not (
                 isinstance(error, Overloaded) and request.content.is_eof()
             ):

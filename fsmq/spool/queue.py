@@ -149,7 +149,7 @@ class Queue(QueueVerbs, Consumed[Claimed, "Worker"]):
         claim: as in :meth:`renew`.
 
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
-        dead-letter queue, or that has another message of the id.
+        dead-letter queue. If that has another message of the id, this one gets a new id there.
         """
         burial = prepare.bury(self.spool.context, self.name, id_of(message), reason, claim)
         self.spool.complete(burial)

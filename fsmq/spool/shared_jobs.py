@@ -6,7 +6,7 @@ from .consumers.behind import Behind, behind, behind_by_consumer, total
 from .consumers.consumer import Consumer
 from .consumers.manifest import Batch
 from .log.idempotent import publish_once
-from .log.segment.record import Piece
+from .log.segment.record import Piece, entry
 from .records.alive import find_alive
 from .staging.commit import abort, commit, is_committed
 from .staging.forward import last as last_forwarded
@@ -26,6 +26,7 @@ __all__ = [
     "behind_by_consumer",
     "check_job",
     "commit",
+    "entry",
     "find_alive",
     "is_committed",
     "last_forwarded",

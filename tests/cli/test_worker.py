@@ -46,7 +46,7 @@ def fsmq(root: Path) -> Command:
 
 @pytest.fixture
 def worker(fsmq: Command, tmp_path: Path) -> Iterator[Start]:
-    """Starts workers on ``jobs``, each for a command of the shell."""
+    """Starts workers, on ``jobs`` unless told otherwise, each for a command of the shell."""
     running: list[Worker] = []
 
     def start(
@@ -55,10 +55,11 @@ def worker(fsmq: Command, tmp_path: Path) -> Iterator[Start]:
         cwd: Path = tmp_path,
         at: str | None = None,
         program: Sequence[str] = FSMQ,
+        of: str = "jobs",
     ) -> Worker:
         running.append(
             subprocess.Popen(
-                [*program, "get", "jobs", "--exec", command, *options],
+                [*program, "get", of, "--exec", command, *options],
                 cwd=cwd,
                 env=environment(FSMQ_AT=at or fsmq.at),
                 stderr=subprocess.PIPE,
@@ -160,18 +161,6 @@ def test_exit_code_65_is_a_failure_without_a_dead_letter_queue(
     eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
 
 
-@pytest.mark.parametrize("code", [1, 65])
-def test_a_message_whose_id_is_a_dead_letter_waits_for_the_backoff(
-    fsmq: Command, worker: Start, code: int
-) -> None:
-    """It cannot be buried, and must not be tried again and again at once."""
-    fsmq("queue", "config", "jobs", "max_deliveries=1")
-    for _ in range(2):
-        fsmq("put", "jobs", "--id=order-17", "--body=x")
-        ended(worker(f"exit {code}", "--count=1", "--backoff=1h", "--backoff-max=2h"))
-    eventually(lambda: fsmq.counts("jobs") == {"delayed": 1})
-
-
 @pytest.mark.parametrize("command", ["", " \n"])
 def test_an_empty_command_acknowledges_nothing(fsmq: Command, command: str) -> None:
     fsmq("put", "jobs", "--body=x")
@@ -191,6 +180,18 @@ def test_a_command_that_cannot_be_run_ends_the_worker(
     assert f"fsmq: the command cannot be run: exit code {code}, it is not " in output
     assert fsmq.counts("jobs") == {"ready": 3}
     assert {m["deliveries"] for m in fsmq.lines("peek", "jobs", "--count=3")} == {0}
+
+
+def test_a_command_that_cannot_be_run_delivers_no_message_of_a_channel(
+    fsmq: Command, worker: Start, root: Path
+) -> None:
+    with Spool(root) as spool:
+        log = spool.log("users", create=True)
+        channel = log.channel("c")
+        channel.create("first", order="none", max_deliveries=1, on_poison="skip")
+        log.publish("x")
+        ended(worker("./not-there", of="users/c"), 78)
+        assert [message.deliveries for message in channel.claim()] == [1]
 
 
 def test_a_command_that_cannot_be_run_ends_the_worker_of_a_server(

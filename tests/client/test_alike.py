@@ -173,6 +173,7 @@ FOR_PROGRAMS = {
         "done_ranges_each",
         "changed_at",
         "end_poison",
+        "release_unseen",
         "delete_if_unused",
     },
     Schedule: {"change", "replace"},

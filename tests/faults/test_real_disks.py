@@ -394,6 +394,45 @@ def test_a_claim_holds_after_a_start_on_a_full_disk_with_whole_seconds(tmp_path:
             assert ask(suite, "GET", "/q/messages?wait=1.5").status == 204
 
 
+@pytest.fixture
+def whole_seconds(tmp_path: Path) -> Iterator[tuple[Suite, Spool]]:
+    """A suite, and another program, on a disk whose times are whole seconds."""
+    with (
+        mounted("ext4", tmp_path, "-I", "128") as where,
+        Spool(where / "mq", sync="none") as spool,
+        Suite(where / "mq", mq_options=MQ_OPTIONS, logs=tmp_path / "logs") as suite,
+    ):
+        yield suite, spool
+
+
+def test_a_publish_reaches_who_subscribed_within_the_same_second(
+    whole_seconds: tuple[Suite, Spool],
+) -> None:
+    """The folder of the topic keeps its time."""
+    suite, spool = whole_seconds
+    topic = spool.topic("t", create=True)
+    for number in range(5):
+        assert ask(suite, "POST", "/_topics/t/messages", b"x").status == 201
+        queue = spool.queue(f"q{number}", create=True)
+        topic.subscribe(queue.name)
+        assert ask(suite, "POST", "/_topics/t/messages", b"x").status == 201
+        assert spool.counts(queue.name).total == 1
+
+
+def test_settings_that_changed_twice_within_a_second_are_in_force(
+    whole_seconds: tuple[Suite, Spool],
+) -> None:
+    """Their file has the time, the size and the inode of the one before the last."""
+    suite, spool = whole_seconds
+    jobs = spool.queue("jobs", create=True)
+    for _ in range(5):
+        jobs.configure(max_message_bytes=1)
+        assert ask(suite, "POST", "/jobs/messages", b"xxx").status == 413
+        for most in (2, 3):
+            jobs.configure(max_message_bytes=most)
+        assert ask(suite, "POST", "/jobs/messages", b"xxx").status == 201
+
+
 def test_a_read_only_disk_refuses_and_recovers(fresh: Suite) -> None:
     small, disk = fresh, fresh.root.parent
     assert ask(small, "POST", "/q/messages?delay=0", b"before").status == 201

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fsmq.http.connection import connection
 from fsmq.http.connection.ahead import FREE_BYTES
 from fsmq.http.guard.limits import Limits
 from tests.harness.suite import PATIENCE_S, eventually
@@ -123,7 +122,7 @@ def test_a_head_beyond_the_limit_is_refused_if_it_is_read_in_several_turns(
             wire = stack.enter_context(Wire(inside.url))
             wire.send(b"GET /q HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 100 * KIB)
         eventually(lambda: ahead.size > ROOM - 2 * LONG)
-        monkeypatch.setattr(connection, "_TURN_S", 0.0)
+        monkeypatch.setattr(inside.server._connections.readings, "_seconds", 0.0)
         with Wire(inside.url) as large:
             answer = large.ask("GET", "/q", {"X-Long": "a" * 240 * KIB})
         assert is_problem(answer, 503, "overloaded")

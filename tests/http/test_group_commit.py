@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fsmq.http.connection.turns import LoopTurns
 from fsmq.http.running.group_commit import Commits
-from fsmq.http.running.turns import LoopTurns
 from fsmq.spool import NewMessage, Spool, Unavailable, prepare
 from fsmq.spool.context import Prepared
 from fsmq.spool.durability.sync import IN_FLIGHT, Group, Syncer

@@ -7,6 +7,7 @@ import shutil
 import signal
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.harness.missing import environment
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Wire
 from tests.http.keyfile import add_key, bearer
+from tests.http.test_loop import HELD_S, watch_over
 
 
 class Keyed:
@@ -233,3 +235,19 @@ def test_the_folders_on_the_way_to_a_file(tmp_path: Path) -> None:
     assert folders_of(here / "a" / "link") == {f"{here}/a", f"{here}", f"{here}/a/b"}
     assert folders_of(here / "a" / "self") == {f"{here}/a"}
     assert folders_of(here / "none" / "file") == set()
+
+
+def test_a_file_of_thousands_of_keys_does_not_block_the_loop(tmp_path: Path) -> None:
+    keys = [
+        f'[keys.k{number}]\nhash = "sha256:{number:064x}"\nsend = ["q{number}.*", "r{number}.?"]\n'
+        for number in range(4000)
+    ]
+    file = tmp_path / "keys.toml"
+    add_key(file, "first", "--look=*")
+    with contextmanager(watch_over)(tmp_path, f"--keys={file}") as (suite, watch):
+        keyed = Keyed(suite, file)
+        with file.open("a") as opened:
+            watch.clear()
+            opened.write("\n".join(keys))
+        keyed.await_log(LOADED, 1)
+        assert watch.longest <= HELD_S

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fsmq.http.running.turns import LoopTurns
+from fsmq.http.connection.turns import LoopTurns
 
 
 def _busy(seconds: float) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from fsmq.http.running.turns import LoopTurns
+from fsmq.http.connection.turns import LoopTurns
 from fsmq.http.service.waiters import Waiters
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.index.ready import EVERYONE

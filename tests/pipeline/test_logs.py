@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from fsmq.pipeline.logs.log_columns import SCHEMA
-from fsmq.pipeline.logs.source import Part, Reading, _joined
+from fsmq.pipeline.logs.source import LogSource, Part, Reading, _joined
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Spool
 from fsmq.spool.log.log import LogEntry
@@ -152,6 +153,60 @@ def test_a_table_is_written_in_order_and_a_job_once(spark: SparkSession, root: P
         table.withColumnRenamed("key", "id").write.format("fsmq_log").mode("append").options(
             root=str(root), log="users"
         ).save()
+
+
+def test_mistakes_are_told_when_a_log_is_loaded(spark: SparkSession, root: Path) -> None:
+    good = {"root": str(root), "log": "users"}
+    for reading in (spark.read, spark.readStream):
+        with pytest.raises(Exception, match="did you mean startingOffsets"):
+            reading.format("fsmq_log").options(**good, startingOfset="5").load()
+    for schema in ("body string", "key int", "state string"):
+        with pytest.raises(Exception, match=r"it is (binary|string)|unknown column"):
+            spark.read.format("fsmq_log").options(**good).schema(schema).load().collect()
+    assert read(spark, root).schema["body"].dataType.simpleString() == "binary"
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "told"),
+    [
+        ("body binary", "null", "row 0: body: is null"),
+        ("body string, key string", "'x', ''", "row 0: key: must have 1 to"),
+        ("body string, key string", "'x', cast(X'80' as string)", "row 0: .*key"),
+        (
+            "body string, attributes map<string,string>",
+            "'x', map('a', null)",
+            "attribute a: is null",
+        ),
+        ("body int", "1", "column body.* is int; expected binary or string"),
+    ],
+)
+def test_rows_that_no_log_takes(
+    spark: SparkSession, root: Path, columns: str, row: str, told: str
+) -> None:
+    table = spark.sql(f"SELECT * FROM VALUES ({row})").toDF(
+        *[one.split()[0] for one in columns.split(", ")]
+    )
+    types = [one.split()[1] for one in columns.split(", ")]
+    table = table.select(*[table[c].cast(t) for c, t in zip(table.columns, types, strict=True)])
+    with pytest.raises(Exception, match=told):
+        table.write.format("fsmq_log").mode("append").options(root=str(root), log="users").save()
+    with Spool(root) as spool:
+        assert spool.log("users").end() == 501
+
+
+def test_a_string_is_published_as_its_bytes(spark: SparkSession, root: Path) -> None:
+    table = spark.createDataFrame([("é",)], "body string")
+    table.write.format("fsmq_log").mode("append").options(root=str(root), log="users").save()
+    with Spool(root) as spool:
+        assert [message.body for message in spool.log("users").read(501)] == ["é".encode()]
+
+
+def test_a_stream_tells_how_far_it_is_behind(root: Path) -> None:
+    given = {"startingOffsets": "first", "maxMessagesPerBatch": "100"}
+    reader: Any = LogSource({"root": str(root), "log": "users", **given}).streamReader(SCHEMA)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadMaxRows(100))["offset"] == 100
+    assert reader.reportLatestOffset() == {"messagesBehind": 401}
 
 
 def test_a_missing_log_fails_before_any_task(spark: SparkSession, root: Path) -> None:

@@ -9,17 +9,14 @@ import pytest
 
 from fsmq.spool import (
     InvalidValue,
-    Message,
     NewMessage,
     NoSuchMessage,
     NoSuchQueue,
     Queue,
     Spool,
-    State,
     Unavailable,
     prepare,
 )
-from fsmq.spool.fsck import check
 from tests.spool.helpers import Clock, tree_of
 
 
@@ -191,32 +188,6 @@ def test_every_verb_refuses_a_bad_queue_name(spool: Spool, name: str) -> None:
     for call in calls:
         with pytest.raises(InvalidValue):
             call()
-
-
-@pytest.mark.parametrize("state", list(State)[:3])
-@pytest.mark.parametrize("by_timer", [False, True])
-def test_a_message_is_not_buried_beside_another_of_its_id(
-    spool: Spool, jobs: Queue, clock: Clock, root: Path, state: State, by_timer: bool
-) -> None:
-    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    dead = spool.queue("dead", create=True)
-    jobs.put(b"the first", id="own")
-    jobs.claim(visibility=5)
-    dead.put(b"the second", id="own", delay=50 if state is State.DELAY else None)
-    if state is not State.NEW:
-        spool.deliver()
-    clock.advance(10)
-    if by_timer:
-        spool.deliver()
-    else:
-        jobs.release("own")
-    assert check(root, offline=True, clock=clock).findings == []
-    assert [message.body for message in _all(jobs)] == [b"the first"]
-    assert [message.body for message in _all(dead)] == [b"the second"]
-
-
-def _all(queue: Queue) -> list[Message]:
-    return [message for state in list(State)[:3] for message in queue.peek(state=state)]
 
 
 def test_a_deleted_dead_letter_queue_is_recreated(spool: Spool, jobs: Queue, clock: Clock) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -141,3 +143,15 @@ def test_a_bomb_does_not_fill_the_memory(root: Path) -> None:
     assert len(visible(root)) == 3
     report = check(root, offline=True, bodies=True)
     assert {f.kind.value for f in report.findings} <= {"bad-body"}
+
+
+def test_unpacking_takes_little_more_memory_than_the_plain_body() -> None:
+    plain = os.urandom(8 * MEGABYTE) + bytes(8 * MEGABYTE)
+    packed = compress(plain, "zlib")
+    tracemalloc.start()
+    try:
+        assert decompress(packed) == plain
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(plain) + 4 * MEGABYTE

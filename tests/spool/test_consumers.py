@@ -79,6 +79,43 @@ def test_a_batch_has_at_most_max_bytes(spool: Spool, jobs: Queue) -> None:
     assert sizes == [small[:2], small[2:], large, rest]
 
 
+def test_a_backlog_keeps_no_other_queue_waiting(spool: Spool) -> None:
+    queues = [f"q{n:02}" for n in range(20)]
+    for queue in queues:
+        fill(spool.queue(queue, create=True), 100 if queue == "q05" else 1)
+    with Consumer(spool, "spark") as consumer:
+        first = present(consumer.claim("s", 0, queues, 50))
+        assert {queue: len(of) for queue, of in first.claims.items()} == {
+            queue: 31 if queue == "q05" else 1 for queue in queues
+        }
+        ids = [claim.id for claim in first.claims["q05"]]
+        assert ids == sorted(ids)
+        assert len(present(consumer.claim("s", first.number, queues, 100))) == 69
+
+
+def test_more_queues_than_fit_into_a_batch_have_turns(spool: Spool) -> None:
+    queues = [f"q{n}" for n in range(8)]
+    for queue in queues:
+        fill(spool.queue(queue, create=True), 9)
+    with Consumer(spool, "spark") as consumer:
+        served = [[*present(consumer.claim("s", 0, queues, 3)).claims] for _ in range(3)]
+    assert served == [["q0", "q1", "q2"], ["q3", "q4", "q5"], ["q6", "q7", "q0"]]
+
+
+def test_the_shares_of_queues_are_within_max_bytes(spool: Spool) -> None:
+    queues = ["a", "b", "c"]
+    for queue, size in zip(queues, (10, 40, 60), strict=True):
+        fill(spool.queue(queue, create=True), 9, size=size)
+    with Consumer(spool, "spark") as consumer:
+        batch = present(consumer.claim("s", 0, queues, 90, max_bytes=120))
+        assert {queue: len(of) for queue, of in batch.claims.items()} == {"a": 8, "b": 1}
+        # A share that is smaller than the next message has that one, if it fits into the batch.
+        batch = present(consumer.claim("s", batch.number, queues, 90, max_bytes=90))
+        assert {queue: len(of) for queue, of in batch.claims.items()} == {"b": 2, "a": 1}
+        batch = present(consumer.claim("s", batch.number, queues, 90, max_bytes=60))
+        assert {queue: len(of) for queue, of in batch.claims.items()} == {"c": 1}
+
+
 def test_a_window_keeps_few_ids_and_yields_all_in_order(spool: Spool, jobs: Queue) -> None:
     ids = fill(jobs, 25)
     window = Window(spool.tree, "jobs", size=4)
@@ -318,21 +355,6 @@ def test_divide_isolates_the_poison_of_a_batch(spool: Spool, jobs: Queue, clock:
         assert consumer.commit("s", 4) == 4
     assert [m.id for m in spool.queue("dead").peek()] == ids[:1]
     assert spool.counts("jobs").total == 0
-
-
-def test_a_message_that_cannot_be_buried_is_delivered_once_more(spool: Spool, jobs: Queue) -> None:
-    """A message of its id is among the dead letters already."""
-    jobs.configure(max_deliveries=1, dead_letter_queue="dead")
-    spool.queue("dead").put(b"an older one", id="own")
-    jobs.put(b"x", id="own")
-    spool.deliver()
-    with Consumer(spool, "spark") as consumer:
-        [again] = consumer.divide(claim(consumer, 1), 2)
-        assert [claim.deliveries for claim in again.claims["jobs"]] == [2]
-        spool.queue("dead").remove("own")
-        spool.reap()
-        assert [len(batch) for batch in consumer.divide(again, 2)] == [0]
-    assert [message.body for message in spool.queue("dead").peek()] == [b"x"]
 
 
 def test_a_batch_buries_only_its_own_messages(spool: Spool, jobs: Queue, clock: Clock) -> None:

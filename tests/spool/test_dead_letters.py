@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable, prepare
+from fsmq.spool import Bury, InvalidValue, Message, NewMessage, Queue, Spool, Unavailable
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout.messages import dead_letter
 from fsmq.spool.layout.messages.dead_letter import MAX_REASON_BYTES, DeadLetter, reason_of
+from fsmq.spool.records.life_words import details
 from tests.harness.calls import Trap, failing, seen
 from tests.spool.helpers import Clock, present
 
@@ -109,35 +110,58 @@ def test_an_exception_without_a_text_releases_its_message(jobs: Queue, dead: Que
     assert reason_of(Mute()) is None
 
 
-@pytest.mark.parametrize("delay", [0, 5])
+@pytest.mark.parametrize("how", ["bury", "release", "release later", "timer", "worker"])
 @pytest.mark.parametrize("state", ["ready", "in_flight", "new"])
-def test_a_message_whose_id_is_a_dead_letter_stays_in_its_queue(
-    jobs: Queue, dead: Queue, root: Path, clock: Clock, state: str, delay: int
+def test_an_id_that_is_used_again_does_not_keep_its_message_from_being_buried(
+    jobs: Queue, dead: Queue, root: Path, clock: Clock, state: str, how: str
 ) -> None:
-    """It is delivered once more, and buried once the other has gone."""
     jobs.configure(max_deliveries=1)
-    for body in (b"first", b"second"):
-        jobs.put(body, id="order-17")
-        [message] = jobs.claim()
-        if body == b"first":
-            message.bury()
-            if state == "in_flight":
-                dead.claim()
-            elif state == "new":
-                os.rename(root / "queues/dead/order-17", root / "new/dead:order-17")
-    with pytest.raises(InvalidValue, match=r"message_id: .* queue 'dead'"):
+    jobs.put(b"first", id="order-17")
+    jobs.claim()[0].bury()
+    if state == "in_flight":
+        dead.claim(visibility=50)
+    elif state == "new":
+        os.rename(root / "queues/dead/order-17", root / "new/dead:order-17")
+    jobs.put(b"second", id="order-17", priority=0, ttl=1000, attributes={"a": "b"})
+    [message] = jobs.claim(visibility=10)
+    if how == "timer":
+        clock.advance(11)
+        jobs.spool.deliver()
+    elif how == "worker":
+        with pytest.raises(ValueError, match="why"), message:
+            raise ValueError("why")
+    elif how == "bury":
         message.bury("why")
-    message.release(delay)
-    clock.advance(delay)
+    else:
+        message.release(5 if how == "release later" else 0, reason="why")
     jobs.spool.deliver()
-    [message] = jobs.claim()
-    assert (message.body, message.deliveries) == (b"second", 2)
-    spool = jobs.spool
-    assert spool.complete(prepare.release_many(spool.context, "jobs", [message.id])) == 1
-    dead.remove("order-17")
-    jobs.claim()[0].release(reason="why")
-    assert only(dead).body == b"second"
-    assert known(only(dead)).reason == "max_deliveries: why"
+    assert jobs.counts().total == 0
+    clock.advance(100)
+    jobs.spool.deliver()
+    letters = {one.body: one for one in dead.peek()}
+    second = letters[b"second"]
+    assert letters[b"first"].id == "order-17" != second.id
+    assert (second.attributes, second.deliveries) == ({"a": "b"}, 0)
+    assert "why" in (known(second).reason or "") or how == "timer"
+    assert dead.redrive().moved == 2
+    assert sorted(one.body for one in jobs.claim(9)) == [b"first", b"second"]
+
+
+def test_the_life_of_a_dead_letter_goes_on_under_its_new_id(root: Path) -> None:
+    with Spool(root, journal=True) as spool:
+        jobs = spool.queue("jobs", create=True)
+        jobs.configure(max_deliveries=2, dead_letter_queue="dead")
+        for body in (b"first", b"second"):
+            jobs.put(body, id="order-17")
+            [message] = jobs.claim()
+            message.bury()
+        [letter] = [one for one in spool.queue("dead").peek() if one.body == b"second"]
+        spool.queue("dead").redrive(only=[letter.id])
+        spool.context.journal.flush()
+        events = [step.event for step in jobs.life(letter.id).steps]
+        assert events[-2:] == ["buried", "moved"]
+        told = [details(step) for step in jobs.life("order-17").steps]
+        assert any(one.startswith(f"to dead as {letter.id}") for one in told)
 
 
 def test_a_bury_with_too_long_a_reason_is_refused(jobs: Queue, dead: Queue) -> None:

@@ -13,7 +13,6 @@ import pytest
 from fsmq.spool import (
     Counts,
     DuplicateMessage,
-    InvalidValue,
     Message,
     NewMessage,
     NoSuchMessage,
@@ -541,21 +540,21 @@ def test_nobody_gets_a_message_whose_delay_is_not_set_yet(
     assert jobs.counts() == Counts(delayed=1)
 
 
-def test_a_dead_letter_queue_takes_no_id_that_is_too_long_for_it(
+def test_an_id_that_is_too_long_for_the_dead_letter_queue_is_replaced(
     jobs: Queue, spool: Spool, root: Path, clock: Clock
 ) -> None:
     dead = "d" * 180
     jobs.configure(max_deliveries=1, dead_letter_queue=dead)
-    long = "i" * 240
-    (root / "queues" / "jobs" / long).write_bytes(b"x")  # as a shell user may name it
-    [message] = jobs.claim(visibility=10)
-    with pytest.raises(InvalidValue, match="too long"):
-        jobs.bury(message.id)
-    clock.advance(10)
-    assert [m.id for m in jobs.claim(visibility=10)] == [long]
-    jobs.release(long)
-    assert tree_of(root)["queues/jobs"] == [long]
-    assert spool.counts(dead).total == 0
+    for number in range(2):
+        (root / "queues" / "jobs" / f"{'i' * 240}{number}").write_bytes(b"x")  # as a shell may
+        [message] = jobs.claim(visibility=10)
+        if number:
+            jobs.bury(message.id)
+        else:
+            clock.advance(10)
+            spool.deliver()
+    assert tree_of(root)["queues/jobs"] == []
+    assert [(m.body, len(m.id)) for m in spool.queue(dead).peek(count=2)] == [(b"x", 36)] * 2
 
 
 @pytest.mark.parametrize("visibility", [0, 60], ids=["a claim that has ended", "a claim"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,10 +17,13 @@ from fsmq.spool.durability import left_files
 from fsmq.spool.durability.left_files import remove_left_files
 from fsmq.spool.durability.locks import Lock, lock
 from fsmq.spool.fsck import check
+from fsmq.spool.layout.names import is_scratch
 from fsmq.spool.layout.transitions import CONFIG
 from fsmq.spool.layout.uuids import uuid7
 from fsmq.spool.log.idempotent import publish_once
 from fsmq.spool.log.log import LogEntry
+from fsmq.spool.probe import probe
+from fsmq.spool.probe.trials import Trials
 from fsmq.spool.records import peers
 from tests.harness.calls import Trap, seen
 from tests.spool.helpers import Clock
@@ -51,6 +55,25 @@ def hold(spool: Spool, name: str) -> Lock:
 
 def config(root: Path) -> list[str]:
     return sorted(os.listdir(root / "config"))
+
+
+def test_what_a_killed_probe_left_is_removed(
+    spool: Spool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is killed again and again when it starts leaves something each time."""
+    if (child := os.fork()) == 0:
+        with mock.patch.object(Trials, "_events", side_effect=partial(os._exit, 9)):
+            probe(root)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    [left] = [name for name in config(root) if is_scratch(name)]
+    assert os.listdir(root / "config" / left) != []
+    remove_left_files(spool.tree)
+    assert left in config(root)  # that probe may be stopped
+    monkeypatch.setattr(left_files, "_OLD_S", 0.0)
+    remove_left_files(spool.tree)
+    assert left not in config(root)
+    assert check(root).findings == []
 
 
 def test_files_that_were_locked_when_their_queue_was_deleted_are_removed_later(

@@ -622,6 +622,77 @@ def test_a_claim_that_has_ended_is_not_renewed(log: Log, clock: Clock, order: st
     assert [(m.offset, m.deliveries) for m in ch.claim(9)] == [(1, 2)]
 
 
+@ORDERS
+def test_a_late_renewal_does_not_shorten_the_delay_of_a_release(
+    log: Log, clock: Clock, order: str
+) -> None:
+    fill(log, 1)
+    ch = channel(log, order=order)
+    [message] = ch.claim(1, visibility=5)
+    message.release(delay=100)
+    for renew in (message.renew, lambda: ch.renew(0, visibility=5)):
+        with pytest.raises(NotInFlight):
+            renew()
+    clock.advance(60)
+    assert reopened(ch).claim() == []
+    clock.advance(41)
+    assert [m.deliveries for m in ch.claim()] == [2]
+
+
+@ORDERS
+def test_what_reached_no_consumer_is_no_delivery(log: Log, order: str) -> None:
+    fill(log, 3, keys=1)
+    ch = channel(log, order=order, max_deliveries=1, on_poison="skip")
+    for _ in range(3):
+        ch.release_unseen(ch.claim(3))
+        assert reopened(ch).state().in_flight == 0
+    messages = ch.claim(3)
+    assert [(m.offset, m.deliveries) for m in messages] == [(0, 1), (1, 1), (2, 1)]
+    ch.ack(*messages)
+    assert ch.state().skipped == 0
+
+
+def test_a_claim_buries_a_part_of_many_poison_messages(
+    log: Log, spool: Spool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others who wait for the lock would else be refused, and their claims would end."""
+    monkeypatch.setattr("fsmq.spool.log.consuming.channels._BURIED_AT_A_TIME", 4)
+    fill(log, 10)
+    ch = channel(log, order="none", max_deliveries=1, dead_letter_queue="dead")
+    for count in (2, 1, 7):  # several claims end, and parts of them are buried
+        ch.claim(count, visibility=5)
+    log.publish(b"good")
+    clock.advance(6)
+    assert offsets(ch.claim(9)) == [10]
+    assert (ch.state().buried, ch.state().unburied_at) == (4, None)
+    assert ch.again_in() == 0.0  # who waits claims at once, and so buries the next part
+    ch.pause()
+    assert ch.again_in() != 0.0
+    ch.resume()
+    reopened(ch).end_poison()
+    assert ch.claim(9) == []
+    assert ch.state().buried == 10
+    assert ch.again_in() != 0.0
+    assert sorted(m.body for m in spool.queue("dead").claim(99)) == [b"%d" % n for n in range(10)]
+
+
+def test_who_waits_claims_again_at_once_behind_many_messages_of_a_held_key(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One claim looks at a part of them; else a waiting request would miss the one behind."""
+    monkeypatch.setattr("fsmq.spool.log.consuming.dispatch._MOST_LOOKED_AT", 99)
+    log.publish_many([LogEntry(b"x", key="a")] * 400 + [LogEntry(b"x", key="b")])
+    ch = channel(log, order="key")
+    assert offsets(ch.claim(1, visibility=500)) == [0]
+    claims = 1
+    while not (found := offsets(ch.claim(1))):
+        claims += 1
+        assert ch.again_in() == 0.0
+    assert (found, claims > 2) == ([400], True)
+    assert ch.claim(1) == []
+    assert ch.again_in() != 0.0
+
+
 def test_verbs_of_a_deleted_channel_fail(log: Log, spool: Spool) -> None:
     fill(log)
     ch = channel(log)

@@ -248,7 +248,8 @@ class LogMachine(RuleBasedStateMachine):
             reader.buried += len(some)
             self.dead |= set(some)
         elif verb == "renew":
-            if any(reader.held[offset].deadline <= now for offset in some):
+            held = [reader.held[offset] for offset in some]
+            if any(one.deadline <= now or not one.is_claim for one in held):
                 with pytest.raises(NotInFlight):
                     channel.renew(*some, visibility=3 * HOLD_S)
                 return

@@ -21,6 +21,7 @@ from fsmq.spool.fsck import check
 from fsmq.spool.layout.files import write_all
 from fsmq.spool.log.channel import Channel
 from fsmq.spool.log.consuming import progress_file
+from fsmq.spool.log.consuming.open_channel import _LEAST_BYTES
 from fsmq.spool.log.consuming.progress_file import ProgressFile
 from fsmq.spool.log.log import Log, LogEntry
 from tests.harness.cost import counted
@@ -331,6 +332,22 @@ def test_a_claim_with_another_key_left_does_not_hold_up_a_key(log: Log, two: Spo
     channel.release(0)
     channel.ack(2)  # the claim still has the other key
     assert offsets(mailer(two)) == [0]
+
+
+def test_claims_of_interleaved_keys_do_not_replace_the_file_again_and_again(log: Log) -> None:
+    """What two claims hold is one range of offsets, but many in each claim, and in the file."""
+    number = 20_000
+    channel = create(log, number, keys=2, order="key")
+    [first] = channel.claim(1)
+    others = channel.claim(number)
+    first.ack()
+    assert len(channel.claim(number)) == number // 2 - 1
+    folder = log.spool.context.tree.root / "logs/users/channels/mailer"
+    [before] = folder.glob("progress.*")
+    assert before.stat().st_size > _LEAST_BYTES
+    for message in others[:10]:
+        message.ack()
+    assert list(folder.glob("progress.*")) == [before]
 
 
 def test_redelivered_messages_are_claimed_by_offset(log: Log, two: Spool, clock: Clock) -> None:

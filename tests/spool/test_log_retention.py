@@ -7,13 +7,14 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq.spool import ChannelMessage, Spool
+from fsmq.spool.claimed import Claim
 from fsmq.spool.errors import LogFull, OffsetGone, Unavailable
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log import upkeep
@@ -257,6 +258,39 @@ def expiring(log: Log, name: str) -> Channel:
     made = log.channel(name)
     made.create("last", expires=HOUR_S)
     return made
+
+
+@pytest.mark.parametrize("order", ["none", "key", "strict"])
+@pytest.mark.parametrize("act", ["claim", "work"])
+def test_a_claim_counts_what_was_removed_while_another_process_held_the_lock(
+    spool: Spool, log: Log, clock: Clock, order: str, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process may be stopped, and the mover does not wait for it."""
+    monkeypatch.chdir(spool.tree.root / "logs/users")
+    fill(log, clock)
+    ch = log.channel("slow")
+    ch.create("first", order=order)
+    log.configure(max_bytes=8192)
+    assert log.first() == 0  # so this process knows the segments
+    with kept_locked("slow"), Spool(spool.tree.root, clock=clock, delivers=False) as mover:
+        with suppress(Unavailable):
+            mover.tend_logs()
+        first = mover.log(log.name).first()
+    assert first > 0
+    seen: list[int] = []
+    if act == "claim":
+        seen += [message.offset for message in ch.claim(999)]
+    else:
+
+        def handle(message: ChannelMessage, claim: Claim) -> None:
+            seen.append(message.offset)
+            if message.offset == 199:
+                worker.stop()
+
+        worker = ch.worker(handle, concurrency=1)
+        worker.run()
+    assert seen == list(range(first, 200))
+    assert (ch.state().lost, ch.state().first_lost) == (first, 0)
 
 
 def test_unused_channels_are_removed(spool: Spool, log: Log, clock: Clock) -> None:

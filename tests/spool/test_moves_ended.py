@@ -13,7 +13,7 @@ from fsmq.spool import Spool
 from fsmq.spool.durability.locks import lock
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.moves import order
-from fsmq.spool.moves.ended import KEEP_OF_A_SOURCE, KEEP_S, forget_ended
+from fsmq.spool.moves.ended import KEEP, KEEP_OF_A_SOURCE, KEEP_S, forget_ended
 from fsmq.spool.moves.order import Move, Status
 from fsmq.spool.verbs.dedup import write_side
 from tests.harness.calls import seen
@@ -49,6 +49,18 @@ def test_old_outcomes_are_removed_except_the_last_ten_of_a_source(spool: Spool, 
     left = {path.name for path in (root / "moves").iterdir() if path.name[0] != "."}
     expected = {f"{ref}.done" for ref in (*stay, *young, seldom, slow)}
     assert left == expected | {f"{ongoing}.json", "mine.done"}
+    assert forget_ended(spool.tree, lambda: _NOW) == 0
+
+
+def test_many_outcomes_are_removed_except_those_that_ended_last(spool: Spool, root: Path) -> None:
+    """And except the last ten of each source, so that moves of others push none of them out."""
+    for queue in ("seldom", "often"):
+        spool.create_queue(queue)
+    seldom = [ended(spool, root, 2000 + number, "seldom") for number in range(12)]
+    often = [ended(spool, root, number, "often") for number in range(KEEP + 50)]
+    assert forget_ended(spool.tree, lambda: _NOW) == len(seldom) - KEEP_OF_A_SOURCE + 50
+    left = {path.name.removesuffix(".done") for path in (root / "moves").glob("*.done")}
+    assert left == {*often[:KEEP], *seldom[:KEEP_OF_A_SOURCE]}
     assert forget_ended(spool.tree, lambda: _NOW) == 0
 
 

@@ -324,6 +324,32 @@ def test_a_message_that_is_postponed_during_a_purge_is_removed(
     assert visible(root) == []
 
 
+def test_what_a_dead_process_took_out_is_removed_though_it_is_brought_back_during_the_purge(
+    spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets its name in ``new/``, which the purge has already listed."""
+    spool.create_queue("later", index=True)
+    later = spool.indexed("later")
+    later.upsert([NewMessage(b"x", id="a")])
+    child = os.fork()
+    if not child:
+        prepare.postpone(spool.context, "later", "a", 120.0, {})
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    listing, found = purging.tree.names, []
+
+    def names(path: str) -> list[str]:
+        names = listing(path)
+        if path == "new" and not found:
+            found.append(later.find("a"))
+        return names
+
+    monkeypatch.setattr(purging.tree, "names", names)
+    purging.queue("later").purge()
+    assert found[0] is not None
+    assert visible(root) == []
+
+
 def test_a_message_whose_priority_changes_during_a_purge_is_removed(
     jobs: Queue, spool: Spool, root: Path, purging: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

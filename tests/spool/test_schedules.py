@@ -444,6 +444,8 @@ def test_a_message_of_a_dead_mover_does_not_reach_a_recreated_fifo_queue(
 
 def test_a_put_to_a_full_queue_is_retried(spool: Spool, clock: Clock) -> None:
     define(spool, catch_up="all")
+    # A file that changed just now would be read again at once.
+    os.utime(f"{spool.tree.root}/schedules/{NAME}.json", (0, 0))
     spool.configure(JOBS, {"max_depth": 1})
     spool.queue(JOBS).put(b"x")
     faults: list[Exception] = []
@@ -459,6 +461,26 @@ def test_a_put_to_a_full_queue_is_retried(spool: Spool, clock: Clock) -> None:
     clock.advance(60)
     scheduler.step()
     assert claim_runs(spool) == ["01 12:10:00"]
+
+
+@pytest.mark.parametrize(("cron", "catch_up"), [("* * * * * *", "last"), ("* * * * *", "all")])
+def test_more_runs_than_a_queue_takes_come_as_it_has_room(
+    spool: Spool, clock: Clock, cron: str, catch_up: str
+) -> None:
+    """Otherwise a queue that was full for a while would never get a message again."""
+    schedule = define(spool, cron, catch_up=catch_up)
+    spool.configure(JOBS, {"max_depth": 3})
+    due = schedule.next(8)
+    clock.now = due[-1]
+    found = []
+    for number in (3, 3, 2):
+        # Another process, which has not counted the messages before.
+        with Spool(spool.tree.root, clock=clock, sync="none") as mover, suppress(QueueFull):
+            mover.run_schedules()
+        messages = spool.queue(JOBS).claim(1000)
+        found += [message.created_at for message in messages]
+        assert spool.queue(JOBS).ack(*messages) == number
+    assert found == due
 
 
 def test_a_folder_without_schedules_is_listed_once_a_minute(

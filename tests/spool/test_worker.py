@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsmq import Bury, Claim, Message, NoSuchQueue, Queue, Spool, Unavailable
-from fsmq.spool.worker.source import queue_source
+from fsmq.spool.worker.source import channel_source, queue_source
 from tests.harness.suite import eventually_on_loop
 
 
@@ -73,11 +73,14 @@ async def test_an_exception_without_a_text_does_not_end_a_worker(
     await running
 
 
+@pytest.mark.parametrize("kind", ["queue", "channel"])
 async def test_a_cancelled_claim_releases_its_messages_without_counting_them(
-    work: Queue, monkeypatch: pytest.MonkeyPatch
+    work: Queue, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     began, may_claim = threading.Event(), threading.Event()
-    claim = work.claim
+    log = work.spool.log("users", create=True)
+    channel = log.channel("c", create=True)
+    claim = work.claim if kind == "queue" else channel.claim
 
     def slow(*of: Any) -> Any:
         began.set()
@@ -85,8 +88,9 @@ async def test_a_cancelled_claim_releases_its_messages_without_counting_them(
         return claim(*of)
 
     work.put(b"x")
-    monkeypatch.setattr(work, "claim", slow)
-    source = queue_source(work.spool, work, 1)
+    log.publish(b"x")
+    monkeypatch.setattr(work if kind == "queue" else channel, "claim", slow)
+    source = queue_source(work.spool, work, 1) if kind == "queue" else channel_source(channel, 1)
     claiming = asyncio.create_task(source.claim(1, 60.0))
     await eventually_on_loop(began.is_set)
     claiming.cancel()

@@ -69,12 +69,12 @@ def _max_deliveries(place: Place, queue: str) -> int | None:
 
 
 def _show(steps: list[LifeStep], max_deliveries: int | None) -> None:
-    at = 0.0
+    before: LifeStep | None = None
     rows: list[tuple[str, str, str]] = []
     for step in steps:
-        since = f"+{span(max(0.0, step.at - at))}" if rows else _moment(step.at)
-        rows.append((since, label(step, max_deliveries), printable(details(step))))
-        at = step.at
+        since = f"+{span(max(0.0, step.at - before.at))}" if before else _moment(step.at)
+        rows.append((since, label(step, max_deliveries), printable(details(step, before))))
+        before = step
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     for since, what, how in rows:
         click.echo(f"{since:{widths[0]}}  {what:{widths[1]}}  {how}".rstrip())

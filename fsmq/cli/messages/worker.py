@@ -35,6 +35,7 @@ from fsmq.spool import (
 )
 from fsmq.spool.claimed import name_of
 from fsmq.spool.errors import CLAIM_OVER
+from fsmq.spool.log.channel import Channel
 from fsmq.spool.queue import Queue
 
 # How long one claim waits, so that a stop is noticed in time on an empty queue.
@@ -273,10 +274,13 @@ class Worker:
 
     def _give_back(self, message: Any) -> None:
         """Release a message; where the folder can be used, its delivery does not count."""
-        queue = self._open(message.queue)
-        if isinstance(queue, Queue):
+        of = self._open(message.queue)
+        if isinstance(of, Channel):
+            of.release_unseen([message])
+            return
+        if isinstance(of, Queue):
             try:
-                queue.spool.complete(prepare.release_unseen(queue.spool.context, message))
+                of.spool.complete(prepare.release_unseen(of.spool.context, message))
                 return
             except NoSuchMessage:
                 pass  # its claim was renewed meanwhile

@@ -125,7 +125,7 @@ class AsyncQueue(AsyncQueueVerbs, AsyncConsumed[AsyncClaimed, "AsyncWorker"]):
         claim: as in :meth:`renew`.
 
         Raises NoSuchMessage if it is not in flight, ClaimEnded, InvalidValue if the queue has no
-        dead-letter queue, or that has another message of the id.
+        dead-letter queue. If that has another message of the id, this one gets a new id there.
         """
         await self._run(self._verbs.bury(self.name, id_of(message), reason, claim))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,11 +47,12 @@ class FileWatch:
     changed: reads files that have changed, and returns whether all of them can be used.
     """
 
-    def __init__(self, paths: Sequence[Path], changed: Callable[[], bool]) -> None:
+    def __init__(self, paths: Sequence[Path], changed: Callable[[], Awaitable[bool]]) -> None:
         self._paths = paths
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._looks: set[asyncio.Task[None]] = set()
         self._observer: BaseObserver | None = None
         self._handler: FileSystemEventHandler | None = None
         self._events: list[type[FileSystemEvent]] = []
@@ -74,6 +75,8 @@ class FileWatch:
         """End it."""
         if self._timer is not None:
             self._timer.cancel()
+        for look in self._looks:
+            look.cancel()
         observer, self._observer = self._observer, None
         if observer is not None:
             end(observer)
@@ -126,7 +129,12 @@ class FileWatch:
             self._watch_folders()
         except OSError as error:
             log.warning("a folder of keys or certificates cannot be watched", error=error)
-        self._look_soon(_LOOK_EVERY_S if self._changed() else _RETRY_S)
+        look = self._loop.create_task(self._look_now())
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+
+    async def _look_now(self) -> None:
+        self._look_soon(_LOOK_EVERY_S if await self._changed() else _RETRY_S)
 
 
 def folders_of(path: Path) -> set[str]:

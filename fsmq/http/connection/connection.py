@@ -15,10 +15,9 @@ from aiohttp.web import BaseRequest, RequestPayloadError, Response, StreamRespon
 from fsmq.spool.errors import FsmqError
 
 from ..problems import Overloaded, SlowHead
-from .ahead import has_hung_up
 from .lingering import Lingering, skip
 from .malformed import last_words, no_room, too_long
-from .on_wire import OnWire
+from .on_wire import WRITTEN_TIMES, OnWire
 from .open_connections import OpenConnections
 from .parts import Parts
 from .render import sign
@@ -34,10 +33,6 @@ BORROWED: Mapping[str, str] = {
     "_next_keepalive_close_time": "to keep a connection whose requests the fast path answers",
     "_waiter": "to recognize an idle connection, which can be closed to make room for another",
 }
-# Until all of a body is sent, it is in memory twice: alone, and behind its head as aiohttp writes.
-WRITTEN_TIMES = 2
-# How long aiohttp may read before other connections have their turn.
-_TURN_S = 0.002
 
 
 class Connection(OnWire):
@@ -72,7 +67,7 @@ class Connection(OnWire):
         self._head_since = 0.0
         self._parts = Parts()
         self._unanswered = 0  # requests that aiohttp has read
-        self._will_read_on = False  # in the loop's next turn; bytes that come before that wait
+        self._will_read_on = False  # in one of the next turns; bytes that come before that wait
 
     @property
     def is_idle(self) -> bool:
@@ -166,6 +161,13 @@ class Connection(OnWire):
                 self._keep(behind)
                 self._take_up_behind()  # its request may have been answered just now
             return
+        if self._connections.has_to_wait(len(data)):
+            self._plan_to_read_on()
+            self._keep(data)
+        else:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         fast_path, wire = self._connections.fast_path, self._wire
         if (
             fast_path is not None
@@ -220,14 +222,16 @@ class Connection(OnWire):
     def _read_on(self) -> None:
         """Let aiohttp read what it has kept of the last part, and then what follows that."""
         self._will_read_on = False
-        if self.protocol is None and not self._force_close:
-            self._feed(b"")
-            self.read(b"")
+        # aiohttp fails with a request that comes just before the connection is lost.
+        if (wire := self._wire) and not (wire.is_closing() or self._force_close or self.protocol):
+            if self._has_read:
+                self._feed(b"")
+            self._receive(self.ahead.take())
 
     def _plan_to_read_on(self) -> None:
         if not self._will_read_on:  # once, however often more comes before that
             self._will_read_on = True
-            asyncio.get_running_loop().call_soon(self._read_on)
+            self._connections.readings.do_later(self._read_on)
 
     def _take_up_behind(self) -> None:
         """Go on with what follows a request that has been answered."""
@@ -241,16 +245,14 @@ class Connection(OnWire):
             self.force_close()  # the rest of the request will never come
 
     def _read(self, data: bytes) -> None:
-        at, until = 0, 0.0
+        at = 0
         while not (self._force_close or self._is_occupied or self._will_read_on):
             end = self._parts.end_of_next(data, at, in_body=not self._payload.is_eof())
             self._feed(data[at:end])
             at = end
             if at == len(data):
                 return
-            now = self._now()
-            until = until or now + _TURN_S
-            if now >= until:
+            if self._connections.readings.is_over:
                 self._plan_to_read_on()
         if at < len(data) and not self._force_close:
             self._keep(data[at:])
@@ -327,9 +329,8 @@ class Connection(OnWire):
         seconds = self._limits.header_timeout
         if self._head_bytes and now - self._head_since > seconds:
             self._answer_last(SlowHead(f"the request did not arrive within {seconds:g} seconds"))
-        is_unread = not (wire.is_reading() or wire.is_closing())
-        if is_unread and self._needs_client and has_hung_up(wire):
-            wire.close()  # as the transport does when it reads the end
+        if self._needs_client:
+            self._close_if_gone()
 
     async def finish_response(
         self, request: BaseRequest, resp: StreamResponse, start_time: float | None

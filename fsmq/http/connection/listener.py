@@ -107,7 +107,8 @@ class Listener:
         self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext
     ) -> None:
         connection.beginning = asyncio.current_task()
-        wire = TlsWire(connection, tls, handshake=self._handshake, shutdown=self._shutdown)
+        turns = self._server.open_connections.handshakes
+        wire = TlsWire(connection, tls, turns, handshake=self._handshake, shutdown=self._shutdown)
         try:
             await self._loop.connect_accepted_socket(lambda: wire, accepted)
             if not await wire.begun:

@@ -11,7 +11,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web import BaseRequest, StreamResponse
 
 from ..problems import problem
-from .ahead import Ahead
+from .ahead import Ahead, has_hung_up
 from .byte_protocol import ByteProtocol
 from .leftovers import forget_frames
 from .lingering import Lingering
@@ -20,6 +20,8 @@ from .open_connections import OpenConnections
 from .taking import Taking
 
 log = logging.getLogger(__name__)
+# Until all of a body is sent, it is in memory twice: alone, and behind its head as aiohttp writes.
+WRITTEN_TIMES = 2
 
 
 class OnWire(web.RequestHandler):
@@ -141,6 +143,12 @@ class OnWire(web.RequestHandler):
         more = not (self.has_ended or self._is_full or self._is_last or self.ahead.is_long)
         if more != wire.is_reading():
             (wire.resume_reading if more else wire.pause_reading)()
+
+    def _close_if_gone(self) -> None:
+        """Close as the transport would that reads the end of what was sent, if it is paused."""
+        wire = self._wire
+        if wire is not None and not (wire.is_reading() or wire.is_closing()) and has_hung_up(wire):
+            wire.close()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
         """Log an unexpected error, and drop its traceback."""

@@ -12,10 +12,16 @@ from ..guard.limits import Limits
 from .ahead import AheadOfAll
 from .leftovers import Leftovers
 from .lingering import MOST_CONNECTIONS
+from .turns import LoopTurns
 from .unsent import UnsentOfAll
 
 # How often connections are checked for timeouts.
 _LOOK_EVERY_S = 1.0
+# How long connections read before the requests that came with it have their turn.
+_TURN_S = 0.002
+# What is longer is read in turns with that of other connections. What is shorter costs no more than
+# any request, and does not wait behind what is long.
+_SHORT_BYTES = 4096
 
 
 class Closable(Protocol):
@@ -48,6 +54,7 @@ class OpenConnections(Generic[C]):
 
     fast_path: takes the requests that it knows; None: aiohttp gets them all.
     open: the oldest first. lingering: those that have had their last answer.
+    readings, handshakes: the turns in which all of them read what is long, and make TLS handshakes.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -55,6 +62,7 @@ class OpenConnections(Generic[C]):
         self.fast_path: FastPath[C] | None = None
         self.open: dict[C, None] = {}
         self.lingering: set[C] = set()
+        self.readings, self.handshakes = LoopTurns(_TURN_S), LoopTurns(_TURN_S)
         self.leftovers = Leftovers()
         self.ahead = AheadOfAll(self.leftovers)
         self.unsent = UnsentOfAll(limits.memory)
@@ -66,6 +74,11 @@ class OpenConnections(Generic[C]):
             return False
         self.open[connection] = None
         return True
+
+    def has_to_wait(self, size: int) -> bool:
+        """Whether what has come on a connection is to be kept until its turn, if there is room."""
+        is_late = size > _SHORT_BYTES and self.readings.is_over
+        return is_late and self.ahead.size + size <= self.ahead.room
 
     def forget(self, connection: C) -> None:
         """Count a connection as open no longer."""

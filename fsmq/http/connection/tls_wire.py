@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any, cast
 
 from .tls_records import MOST_EMPTY, PART_BYTES, Records
+from .turns import LoopTurns
 
 # How much is read at once, into one buffer for all connections of a process: each is done with it
 # before the next one reads.
@@ -35,16 +36,22 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
         self,
         connection: asyncio.Protocol,
         context: ssl.SSLContext,
+        turns: LoopTurns,
         *,
         handshake: float | None,
         shutdown: float | None,
     ) -> None:
-        """``handshake`` and ``shutdown``: the seconds that each may take; None: no limit."""
+        """``handshake`` and ``shutdown``: the seconds that each may take; None: no limit.
+
+        turns: of all handshakes, each of which takes the time of several requests.
+        """
         super().__init__()
         loop = asyncio.get_running_loop()
         self.begun: asyncio.Future[bool] = loop.create_future()
         self._connection = connection
         self._context = context
+        self._turns = turns
+        self._come = b""  # what has come of a handshake, and waits for its turn
         self._times = handshake, shutdown
         self._timer: asyncio.TimerHandle | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -82,8 +89,23 @@ class TlsWire(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
+        if self.begun.done() or self._raw is None:
+            self._take(_place[:nbytes])
+            return
+        self._come = bytes(_place[:nbytes])
+        self._raw.pause_reading()
+        self._turns.do(self._go_on)
+
+    def _go_on(self) -> None:
+        """Go on with a handshake in its turn."""
+        if self._raw is not None and not self._is_closing:
+            self._raw.resume_reading()
+            self._take(memoryview(self._come))
+        self._come = b""
+
+    def _take(self, data: memoryview) -> None:
         try:
-            if self._read(_place[:nbytes]):
+            if self._read(data):
                 self._end()
         except ssl.SSLError:
             self._flush()  # sends the TLS alert

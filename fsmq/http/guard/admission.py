@@ -94,7 +94,7 @@ class Admission:
             TooManyRequests: there is not enough for this key.
         """
         with self._lock:
-            if not sure:
+            if size and not sure:
                 if self.memory + size > self.limits.memory and self.memory > part_of:
                     raise Overloaded(
                         f"no memory for a body of {size} bytes now: others use"

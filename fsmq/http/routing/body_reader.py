@@ -1,15 +1,14 @@
 """Reads a body as it arrives: within its limits, and with turns for other requests.
 
-A body that is small to send can take long to read: chunks of one byte, empty compressed streams. So
-turns are limited by time and not by size.
+A compressed body that is small to send can take long to read. So turns are limited by time and not
+by size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from io import BytesIO
 from typing import Any
@@ -20,11 +19,10 @@ from aiohttp.web import RequestPayloadError
 
 from fsmq.spool.errors import MessageTooLarge
 
+from ..connection.turns import LoopTurns
 from ..problems import SlowBody, UnreadableBody
 from .encodings import Decoder
 
-# How long a body is read before others have their turn.
-_TURN_S = 0.002
 # Compression makes incompressible data longer, by a few bytes in each block.
 _PACKED_SHARE, _PACKED_MORE = 64, 1024
 _DISCARDED_BYTES = 64 * 1024
@@ -49,13 +47,20 @@ class BodyReader:
     """Reads one body.
 
     size: of the body as it comes; None: unknown. limit: on its decompressed bytes. keep: called
-    with their number before more are kept; :meth:`read` raises what it raises.
+    with their number before more are kept; :meth:`read` raises what it raises. turns: in which all
+    bodies are decompressed.
     """
 
     def __init__(
-        self, content: StreamReader, size: int | None, limit: int, keep: Callable[[int], None]
+        self,
+        content: StreamReader,
+        size: int | None,
+        limit: int,
+        keep: Callable[[int], None],
+        turns: LoopTurns,
     ) -> None:
         self._content = content
+        self._turns = turns
         self._is_known = size is not None
         self._limit = limit
         self._keep = keep
@@ -74,19 +79,15 @@ class BodyReader:
         # Pieces of a body with a known length are used as they come. Chunks can be small, so all
         # that have arrived are joined.
         read = self._next_piece if self._is_known else self._all_pieces
-        packed, until = 0, 0.0
+        packed = 0
         while piece := await read():
             packed += len(piece)
             if packed > most_packed(self._limit):
                 raise MessageTooLarge(None, self._limit)
-            unpacked: Iterable[bytes] = (piece,) if decode is None else decode.feed(piece)
-            for part in unpacked:
-                self._add(part)
-                now = time.monotonic()
-                until = until or now + _TURN_S
-                if now >= until:
-                    await asyncio.sleep(0)
-                    until = 0.0
+            if decode is None:
+                self._add(piece)
+            else:
+                await self._turns.through(self._decode(decode, piece))
         if decode is not None:
             decode.finish()
         self._body.truncate(self._size)
@@ -97,6 +98,11 @@ class BodyReader:
 
     async def _all_pieces(self) -> bytes:
         return await read_any(self._content)
+
+    def _decode(self, decode: Decoder, piece: bytes) -> Iterator[None]:
+        for part in decode.feed(piece):
+            self._add(part)
+            yield
 
     def _add(self, part: bytes) -> None:
         if not part:

@@ -270,7 +270,7 @@ class Call:
         if hdrs.EXPECT in headers and request.version >= HttpVersion11:
             await self._answer_expect(headers[hdrs.EXPECT])
         size = length if decode is None else None
-        reader = BodyReader(request.content, size, limit, self._keep)
+        reader = BodyReader(request.content, size, limit, self._keep, self._runner.decodings)
         if decode is None and request.content.is_eof() and request.content.exception() is None:
             # The body came together with the head, as most do: there is nothing to wait for.
             return await reader.read(None)

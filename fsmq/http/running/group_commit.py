@@ -19,8 +19,8 @@ from typing import TypeAlias, TypeVar
 from fsmq.spool.errors import FsmqError, Unavailable
 from fsmq.spool.prepare import IN_FLIGHT, Dirty, Group, Prepared, Syncer
 
+from ..connection.turns import LoopTurns
 from ..problems import InternalError
-from .turns import LoopTurns
 
 T = TypeVar("T")
 # A thread's groups, each with the function to call on the loop after it; None ends the thread.

@@ -23,11 +23,11 @@ from fsmq.spool.prepare import (
     portions,
 )
 
+from ..connection.turns import LoopTurns
 from .group_commit import Commits, end_of
 from .patience import Patience
 from .send_groups import SendGroups
 from .threads import Threads
-from .turns import LoopTurns
 
 T = TypeVar("T")
 # How many listings run at a time. Their time grows with the number of messages in the tree, so they
@@ -41,7 +41,7 @@ class Runner:
     """Threads of one service, and its group commit.
 
     workers: threads for requests that take long. learn: counts the messages of a queue. turns: run
-    short work on the loop.
+    short work on the loop. decodings: decompress bodies.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Runner:
         # kernel's locks of the folders, from each other at every call. Four batches at a time took
         # longer than one after the other, and twice as much of the processor.
         self._batches = Threads(1, listings.forbid)
-        self.turns = LoopTurns()
+        self.turns, self.decodings = LoopTurns(), LoopTurns()
         self._huge: asyncio.Lock = asyncio.Lock()
         self._commits = Commits(syncer, self.turns)
         self.patience = Patience()

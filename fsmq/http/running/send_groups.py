@@ -27,11 +27,11 @@ from fsmq.spool.prepare import (
     key_of,
 )
 
+from ..connection.turns import LoopTurns
 from ..problems import InternalError
 from .group_commit import Commits
 from .patience import Patience
 from .threads import Threads
-from .turns import LoopTurns
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

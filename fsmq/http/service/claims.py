@@ -17,9 +17,9 @@ from fsmq.spool.inspection import via
 from fsmq.spool.prepare import FEW, LARGE_BYTES, Prepared, Room, Steps, Unlisted, finish
 
 from ..connection.pieces import FORM_BYTES
+from ..connection.turns import LoopTurns
 from ..guard.admission import Admission
 from ..running.runner import Runner
-from ..running.turns import LoopTurns
 from .asking import Answered, Party, Tasks, ignore, report
 from .receiver import Receiver
 from .wanted import Asked, ClaimRoom, Fills, Several, Wanted, form_of, goes_on, portions, size_of

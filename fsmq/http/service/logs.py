@@ -20,10 +20,10 @@ from fsmq.spool.errors import FsmqError
 from fsmq.spool.inspection import MAX_ANSWER_BYTES, Asked, ChannelState, LogBatch
 from fsmq.spool.resources import Range
 
+from ..connection.turns import LoopTurns
 from ..guard.admission import Admission
 from ..routing.call import Call
 from ..running.threads import Threads
-from ..running.turns import LoopTurns
 from .asking import Answered, answer_of
 from .batcher import Batcher
 from .log_pages import read_page
@@ -190,7 +190,7 @@ class OpenLogs:
         self._claiming.begin(of, Asked(1, visibility, self._most_bytes(account)), got)
 
     def release(self, of: _OfChannel, messages: list[ChannelMessage]) -> None:
-        """Release messages whose client has gone."""
+        """Release messages that no client has seen; this does not count as a delivery."""
         self._return(of, _Got(messages, None))
 
     async def _claim(self, of: _OfChannel, asked: list[Asked]) -> Sequence[_Got]:
@@ -393,4 +393,4 @@ def _claim_each(channel: Channel, asked: list[Asked]) -> list[_Got]:
 
 def _release(channel: Channel, messages: list[ChannelMessage]) -> None:
     with suppress(FsmqError):
-        channel.release(*messages)
+        channel.release_unseen(messages)

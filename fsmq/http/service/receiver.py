@@ -13,10 +13,10 @@ from fsmq.spool.inspection import browse
 from fsmq.spool.on_disk import OfQueues
 from fsmq.spool.prepare import EVERYONE, Unlisted
 
+from ..connection.turns import LoopTurns
 from ..guard.sight import seen_message
 from ..routing.call import Call
 from ..running.runner import Runner
-from ..running.turns import LoopTurns
 from .batcher import Batcher
 from .waiters import Waiters
 

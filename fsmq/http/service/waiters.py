@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from fsmq.spool.errors import Unavailable
 from fsmq.spool.prepare import portions
 
-from ..running.turns import LoopTurns
+from ..connection.turns import LoopTurns
 
 # Sets the function to call when the client hangs up; None cancels that.
 OnHangUp: TypeAlias = Callable[[Callable[[], None] | None], None]

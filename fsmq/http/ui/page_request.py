@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from aiohttp import hdrs
 from aiohttp.web import Response
 
-from fsmq.spool import Message, QueueSettings
+from fsmq.spool import QueueSettings
 from fsmq.spool.errors import FsmqError, InvalidValue
 from fsmq.wire import unquote_id
 from fsmq.words import similar
@@ -27,7 +27,6 @@ from ..guard.keys import Right
 from ..problems import Forbidden, UnreadableBody, problem_type
 from ..routing.call import Call
 from ..routing.form_reader import pairs, work_of
-from ..service.monitoring.inspector import Search
 from ..service.service import Service
 from .forms import MOST_TEXT_BYTES, PLAIN, WITH_FILES, Fields, plain, with_files
 from .notices import MOST_UNDONE, NOTICES, OF_SOME, UNDO
@@ -37,8 +36,6 @@ from .rendering import Rendering
 MOST_ADDRESS_BYTES = 16 * 1024
 # How long a page waits for fresh figures and warnings before it shows those that are known.
 PATIENCE_S = 0.1
-# How much of a body lists show at most.
-_BEGINNING = 512
 _MOST_PARAMETERS = 100
 # What was typed into a form, shown again: each sign may become five, as text and as bytes.
 _SHOWN_TIMES = 10
@@ -48,13 +45,6 @@ _FIELDS = {"schedule": "name", "id": "own_id"}
 # In which part of the pages an address is, by its first segment.
 _SECTIONS = {"q": "queues", "new": "queues", "new-topic": "topics", "new-log": "logs"}
 _OPEN = "There are no keys, and other hosts can reach mq: everybody who reaches it may do anything."
-
-
-class Listed(NamedTuple):
-    """A message of a list, with the beginning of its body, and the size of the whole body."""
-
-    message: Message
-    size: int
 
 
 @dataclass(frozen=True)
@@ -280,15 +270,6 @@ class PageRequest:
         return self._up + "../" + "/".join(_quoted(segment) for segment in segments)
 
     # -- messages --------------------------------------------------------------------------------
-
-    async def peek(self, search: Search) -> tuple[list[Listed], str | None]:
-        """Messages for a list, and the id after which it continues; without memory for bodies."""
-        found = await self.service.inspector.peek(self.identity, search)
-        listed = [
-            Listed(replace(one, body=one.body[:_BEGINNING]), len(one.body))
-            for one in found.messages
-        ]
-        return listed, found.next
 
     # -- forms and parameters --------------------------------------------------------------------
 

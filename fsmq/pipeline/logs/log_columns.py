@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fsmq.spool import InvalidValue, LogEntry, LogMessage
+from fsmq.spool import InvalidValue, LogMessage
 
 COLUMNS: dict[str, DataType] = {
     "log": StringType(),
@@ -32,7 +32,6 @@ COLUMNS: dict[str, DataType] = {
     "body": BinaryType(),
 }
 SCHEMA = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
-_WRITTEN = ("body", "key", "content_type", "attributes")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +44,16 @@ def schema_of(columns: str | None) -> StructType:
             raise InvalidValue("option columns", f"unknown column {name!r}; expected: {known}")
         found = found.add(SCHEMA[name])
     return found
+
+
+def check_schema(schema: StructType) -> StructType:
+    """Return a user's choice of columns, in the user's order. Raises InvalidValue."""
+    for name in schema.names:
+        found = schema[name].dataType.simpleString()
+        wanted = schema_of(name)[name].dataType.simpleString()
+        if found != wanted:
+            raise InvalidValue("schema", f"has the column {name!r} as {found}; it is {wanted}")
+    return schema
 
 
 def batch_of(log: str, messages: Iterable[LogMessage], schema: StructType) -> pa.RecordBatch:
@@ -66,25 +75,3 @@ def batch_of(log: str, messages: Iterable[LogMessage], schema: StructType) -> pa
     arrow = to_arrow_schema(schema, timezone="UTC")
     arrays = [pa.array(values[field.name], field.type) for field in arrow]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
-
-
-def check_written(schema: StructType) -> None:
-    """Check that rows of these columns can be published. Raises InvalidValue."""
-    for name in schema.names:
-        if name not in _WRITTEN:
-            known = ", ".join(_WRITTEN)
-            raise InvalidValue("columns", f"unknown column {name!r}; expected some of: {known}")
-    if "body" not in schema.names:
-        raise InvalidValue("columns", "have no body")
-
-
-def entries(rows: pa.RecordBatch) -> list[LogEntry]:
-    """Rows as messages. Raises InvalidValue."""
-    found: list[LogEntry] = []
-    for row in rows.to_pylist():
-        body, given = row["body"], row.get("attributes") or {}
-        if body is None:
-            raise InvalidValue("body", "is null in a row")
-        attributes: Mapping[str, str] = dict(given)
-        found.append(LogEntry(body, row.get("key"), None, row.get("content_type"), attributes))
-    return found

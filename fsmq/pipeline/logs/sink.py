@@ -20,17 +20,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fsmq.pipeline.logs.log_columns import check_written, entries
 from fsmq.pipeline.options import Options
+from fsmq.pipeline.write.rows import PUBLISHED, RejectedRow, check_types, rows
 from fsmq.pipeline.write.runs import WriteRun
 from fsmq.spool import InvalidValue, Log, LogEntry, Spool
 from fsmq.spool.checks import check_queue
 from fsmq.spool.on_disk import uuid7
-from fsmq.spool.shared_jobs import publish_once
+from fsmq.spool.shared_jobs import entry, publish_once
 
 OPTIONS = ("root", "log", "job")
 # Options of Spark itself, which it passes on.
-_OF_SPARK = ("checkpointlocation", "queryname")
+OF_SPARK = ("checkpointlocation", "queryname")
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _Target:
         options = Options(given, OPTIONS)
         if overwrite:
             raise InvalidValue("mode", f"{refused}: a log is only added to")
-        check_written(schema)
+        check_types(schema, PUBLISHED)
         self.root = options.root()
         self.log = check_queue(options.required("log", "orders"), "option log")
         self.job = options.text("job")
@@ -72,17 +72,17 @@ class _Target:
 
         Raises NoSuchLog, MessageTooLarge, Unavailable, and InvalidValue: see `WriteRun.check`.
         """
-        rows = sorted((one for one in parts if isinstance(one, Rows)), key=lambda r: r.partition)
-        run = WriteRun.of([one.run for one in rows])
+        given = sorted((one for one in parts if isinstance(one, Rows)), key=lambda r: r.partition)
+        run = WriteRun.of([one.run for one in given])
         writer, number = job or run.query or "", run.batch or 0
-        if not rows:
+        if not given:
             return  # no task has begun
         with opened(self.root, self.log) as log:
             publish_once(
                 log,
                 writer,
                 number,
-                [message for one in rows for message in one.messages],
+                [message for one in given for message in one.messages],
                 run=run._asdict(),
                 check=lambda last: run.check(writer, number, last.number, last.run),
             )
@@ -90,8 +90,15 @@ class _Target:
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Rows:
     context = TaskContext.get()
-    messages = [message for batch in batches for message in entries(batch)]
     partition = context.partitionId() if context is not None else 0
+    messages: list[LogEntry] = []
+    for row in rows(batches):
+        try:
+            body, key, content_type, attributes = row.published()
+            entry(body, key, None, content_type, attributes)  # checks it
+        except InvalidValue as error:
+            raise RejectedRow(row.problem(partition, error)) from error
+        messages.append(LogEntry(body, key, None, content_type, attributes))
     return Rows(partition, WriteRun.of_task(len(messages)), messages)
 
 
@@ -136,5 +143,5 @@ def writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> Bat
 
 def stream_writer(schema: StructType, given: Mapping[str, str], overwrite: bool) -> StreamWriter:
     """The writer of ``writeStream``. Raises InvalidValue, UnusableSpool, NoSuchLog."""
-    ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
+    ours = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
     return StreamWriter(_Target(schema, ours, overwrite, 'output mode "complete"'))

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from fsmq.pipeline.logs import sink
-from fsmq.pipeline.logs.log_columns import SCHEMA, batch_of, schema_of
+from fsmq.pipeline.logs.log_columns import SCHEMA, batch_of, check_schema, schema_of
 from fsmq.pipeline.options import Options
 from fsmq.spool import InvalidValue, Log, OffsetGone, Unavailable
 from fsmq.spool.checks import check_queue
@@ -42,6 +42,7 @@ NAME = "fsmq_log"
 _BOTH = ("root", "log", "columns", "startingOffsets", "minPartitions", "failOnDataLoss")
 OPTIONS = (*_BOTH, "endingOffsets")
 STREAM_OPTIONS = (*_BOTH, "maxMessagesPerBatch", "consumer")
+_ALL_OPTIONS = (*dict.fromkeys((*OPTIONS, *STREAM_OPTIONS, *sink.OPTIONS)),)
 _MESSAGES = 100_000
 _PAGE, _PAGE_BYTES = 2000, 16 << 20
 
@@ -62,7 +63,7 @@ class Reading:
     """What a snapshot and a stream have in common. Raises InvalidValue."""
 
     def __init__(self, schema: StructType, given: Options, start: str) -> None:
-        self.schema = schema
+        self.schema = check_schema(schema)
         self.root = given.root()
         self.log = check_queue(given.required("log", "orders"), "option log")
         self.start = place_in(
@@ -146,11 +147,14 @@ class LogSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """All columns, or those of the option ``columns``; the log has to exist."""
-        place = {n: v for n, v in self.options.items() if n.lower() in ("root", "log")}
-        with Reading(SCHEMA, Options(place, ("root", "log")), "last").opened():
-            pass  # better told here than when a query runs
-        return schema_of(self.options.get("columns"))
+        """All columns, or those of the option ``columns``; the log has to exist.
+
+        Problems are better told here, in ``load()``, than when a query runs. Whether that reads,
+        streams or writes is not known, so options of all three are accepted.
+        """
+        ours = {n: v for n, v in self.options.items() if n.lower() not in sink.OF_SPARK}
+        with Reading(SCHEMA, Options(ours, _ALL_OPTIONS), "last").opened():
+            return schema_of(self.options.get("columns"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A range of offsets, whose rows never change."""
@@ -196,6 +200,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._consumer is not None:
             check_queue(self._consumer, "option consumer")
         self._until: int | None = None
+        self._asked = 0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         with self._reading.opened() as log:
@@ -218,7 +223,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = log.end() if self._until is None else self._until
             if not isinstance(limit, ReadAllAvailable):
                 end = min(end, max(start["offset"], log.first()) + self._most)
-            return {**start, "offset": max(end, start["offset"])}
+            self._asked = max(end, start["offset"])
+            return {**start, "offset": self._asked}
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """How many messages wait after the offset that was asked for last."""
+        with self._reading.opened() as log:
+            return {"messagesBehind": max(0, log.end() - self._asked)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Part]:
         with self._reading.opened() as log:

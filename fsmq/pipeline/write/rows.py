@@ -52,6 +52,12 @@ WRITTEN: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
 }
 """The columns that a write takes, with their types in words; only body is required."""
 
+PUBLISHED: dict[str, tuple[str, tuple[type[DataType], ...]]] = {
+    "key": ("string", (StringType,)),
+    **{name: WRITTEN[name] for name in ("body", "content_type", "attributes")},
+}
+"""The same for a write to a log."""
+
 _SHOWN = 60
 
 
@@ -73,15 +79,10 @@ class Row(NamedTuple):
         Raises:
             InvalidValue: a required value is null. (The spool checks everything else.)
         """
-        values = self.values
-        if values.get(BROKEN) is not None:
-            raise InvalidValue("row", "cannot be parsed")
+        values, body = self.values, self._body()
         to = values.get("queue") or queue
         if to is None:
             raise InvalidValue("queue", "is null, and the option queue names none")
-        body = values["body"]
-        if body is None:
-            raise InvalidValue("body", "is null")
         return to, NewMessage(
             body,
             delay=_number(values.get("delay")),
@@ -92,6 +93,22 @@ class Row(NamedTuple):
             attributes=_attributes(values.get("attributes")),
             group=values.get("group"),
         )
+
+    def published(self) -> tuple[bytes, str | None, str | None, Mapping[str, str]]:
+        """Body, key, content type and attributes of a message of a log.
+
+        Raises InvalidValue: a required value is null.
+        """
+        body, given = self._body(), _attributes(self.values.get("attributes"))
+        return body, self.values.get("key"), self.values.get("content_type"), given
+
+    def _body(self) -> bytes:
+        if self.values.get(BROKEN) is not None:
+            raise InvalidValue("row", "cannot be parsed")
+        body: bytes | None = self.values["body"]
+        if body is None:
+            raise InvalidValue("body", "is null")
+        return body
 
     def problem(self, partition: int, error: FsmqError) -> str:
         """What is wrong with it, in words."""
@@ -122,27 +139,37 @@ def check_columns(schema: StructType, queue: str | None, ids: str = "own") -> No
     Raises:
         InvalidValue: a column is missing, is unknown, or has the wrong type.
     """
-    for field in schema.fields:
-        if field.name == BROKEN:
-            continue
-        if field.name not in WRITTEN:
-            raise InvalidValue(
-                f"column {field.name}",
-                f"unknown column; expected some of: {', '.join(WRITTEN)}."
-                " Select these, renamed if needed",
-            )
-        words, kinds = WRITTEN[field.name]
-        if not isinstance(field.dataType, kinds) or _is_other_map(field.dataType):
-            found = field.dataType.simpleString()
-            raise InvalidValue(f"column {field.name}", f"is {found}; expected {words}")
+    check_types(schema, WRITTEN)
     if ids != "own":
         _check_whole(schema.names, ids)
-    if "body" not in schema.names:
-        raise InvalidValue("column body", f"is missing; the columns are: {', '.join(schema.names)}")
     if queue is None and "queue" not in schema.names:
         raise InvalidValue(
             "option queue", 'is missing, and there is no column queue: .option("queue", "jobs")'
         )
+
+
+def check_types(
+    schema: StructType, written: Mapping[str, tuple[str, tuple[type[DataType], ...]]]
+) -> None:
+    """Check that there is a body, and that all columns are among some, of their types.
+
+    Raises InvalidValue.
+    """
+    for field in schema.fields:
+        if field.name == BROKEN:
+            continue
+        if field.name not in written:
+            raise InvalidValue(
+                f"column {field.name}",
+                f"unknown column; expected some of: {', '.join(written)}."
+                " Select these, renamed if needed",
+            )
+        words, kinds = written[field.name]
+        if not isinstance(field.dataType, kinds) or _is_other_map(field.dataType):
+            found = field.dataType.simpleString()
+            raise InvalidValue(f"column {field.name}", f"is {found}; expected {words}")
+    if "body" not in schema.names:
+        raise InvalidValue("column body", f"is missing; the columns are: {', '.join(schema.names)}")
 
 
 def _check_whole(names: list[str], ids: str) -> None:

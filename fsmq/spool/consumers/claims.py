@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -93,18 +94,25 @@ class Claimed(NamedTuple):
         )
 
 
+@dataclass
+class PreparedClaims(Prepared[list[Claimed]]):
+    """Claims that are not durable yet: ``claims``."""
+
+    claims: Sequence[Claimed] = ()
+
+
 def claim_ids(
     context: Context,
     window: Window,
     count: int,
     *,
-    max_bytes: int | None = None,
+    room: Room | None = None,
     visibility: float | None = None,
     before_ns: int | None = None,
-) -> Prepared[list[Claimed]]:
+) -> PreparedClaims:
     """Claim the next messages of a window, up to ``count`` of them.
 
-    max_bytes: the most bytes of their files together, unless the first one has more.
+    room: for the bytes of their files.
     visibility: seconds; None: the queue's setting.
     before_ns: skip messages that came into the queue later than this ctime.
 
@@ -120,12 +128,13 @@ def claim_ids(
         settings = context.settings_of(queue)
         if settings.in_groups:
             raise InvalidValue("queue", f"{queue!r} is claimed by groups: use claim instead")
-        wanted = _Wanted(context, window, max_bytes, before_ns)
+        wanted = _Wanted(context, window, room, before_ns)
         with closing(claims_of(context, queue, settings, wanted.ids(), visibility)) as found:
             for claim in islice(filter(None, found), count):
                 taken.append(claimed(context, claim))
                 mtimes.append(claim.mtime_ns)
-                wanted.size += claim.size
+                if room is not None:
+                    room.take(claim.size)
                 dirty.closed.append(tree.path(State.DELAY, queue, claim.message_id))
     except OSError as error:
         # Messages that were claimed before the error are handed out.
@@ -140,7 +149,7 @@ def claim_ids(
         raise unavailable(error, f"cannot claim from queue {queue!r}") from error
     if not is_same:
         release()  # the name now belongs to a queue that is claimed by groups
-        return Prepared(Dirty(), list)
+        return PreparedClaims(Dirty(), list)
     if taken:
         dirty.folders = {tree.folder(QUEUES, queue), tree.folder(DELAY)}
 
@@ -153,7 +162,7 @@ def claim_ids(
         context.record_all(CLAIMED, queue, steps)
         return taken
 
-    return Prepared(dirty, give_out, release)
+    return PreparedClaims(dirty, give_out, release, claims=taken)
 
 
 def _undo(context: Context, queue: str, claims: list[Claimed], mtimes: list[int]) -> None:
@@ -220,27 +229,54 @@ def claimed(context: Context, claim: Claim) -> Claimed:
     return Claimed(claim.message_id, claim.size, deliveries, deadline_ms, *identity)
 
 
+class Room:
+    """Room for the bytes of a batch, and of one queue's share of it; each takes any first message.
+
+    max_bytes: of the batch.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = self._share = max_bytes
+        self._taken = self._of_share = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._taken >= self.max_bytes
+
+    def begin(self, share: int) -> None:
+        """Begin the share of another queue, of so many bytes."""
+        self._share, self._of_share = share, 0
+
+    def fits(self, size: int) -> bool:
+        return (not self._taken or self._taken + size <= self.max_bytes) and (
+            not self._of_share or self._of_share + size <= self._share
+        )
+
+    def take(self, size: int) -> None:
+        self._taken += size
+        self._of_share += size
+
+
 class _Wanted:
     """The ids to claim: those that are old enough, as long as there is room."""
 
     def __init__(
-        self, context: Context, window: Window, max_bytes: int | None, before_ns: int | None
+        self, context: Context, window: Window, room: Room | None, before_ns: int | None
     ) -> None:
         self._tree = context.tree
         self._window = window
-        self._max_bytes = max_bytes
+        self._room = room
         self._before_ns = before_ns
-        self.size = 0  # bytes that have been claimed
 
     def ids(self) -> Iterator[str]:
-        if self._max_bytes is None and self._before_ns is None:
+        if self._room is None and self._before_ns is None:
             yield from self._window.ids()
             return
         for message_id in self._window.ids():
             found = self._tree.stat(self._tree.path(State.READY, self._window.queue, message_id))
             if found is None or not self._is_old(found):
                 continue
-            if self._max_bytes and self.size and self.size + found.st_size > self._max_bytes:
+            if self._room is not None and not self._room.fits(found.st_size):
                 self._window.repeat(message_id)
                 return
             yield message_id

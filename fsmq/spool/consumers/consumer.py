@@ -11,19 +11,18 @@ from dataclasses import replace
 from functools import partial
 
 from ..context import OpenSpool
-from ..errors import FsmqError, NoSuchQueue, as_unavailable, reraise, unavailable
+from ..errors import FsmqError, as_unavailable, reraise, unavailable
 from ..layout.names import check_queue
-from ..layout.of_queues import OfQueues
 from ..layout.uuids import uuid7
 from . import stream_note
 from .batches import finish_committed, take_lock
-from .claims import Claimed, Renewals, claim_ids, release_claims
+from .claims import Claimed, Renewals, release_claims
 from .manifest import LOCK, Batch, by_queue, folder_of, path_of
 from .open_batches import OpenBatches
 from .renewals import Until, are_renewed, renew, renewals_until, until_of
 from .renewer import NOTHING_S, RETRY_S, Renewer
 from .retry import retry
-from .window import Window
+from .shares import Shares
 
 # How many claims are renewed in one go.
 _PART = 1000
@@ -67,9 +66,7 @@ class Consumer:
         self._counts_again = counts_again
         self._on_lost = on_lost
         self._on_problem = on_problem
-        self._windows: OfQueues[Window] = OfQueues(self._tree)
-        self._before_ns: int | None = None  # in a pass: skip what came later
-        self._turn = 0
+        self._shares = Shares(spool, visibility)
         self._renewing = threading.Lock()
         self._mutex = threading.RLock()
         self._is_unfinished = False  # committed messages may still be there
@@ -110,8 +107,7 @@ class Consumer:
             path = path_of(self._tree, self.name, "", LOCK)
             self._tree.touch(path)  # by the clock that sets the messages' times, too
             found = self._tree.stat(path)
-            self._before_ns = found.st_mtime_ns if found is not None else time.time_ns()
-            self._windows.clear()
+            self._shares.begin_pass(found.st_mtime_ns if found is not None else time.time_ns())
 
     def committed(self) -> stream_note.Committed | None:
         """The stream that was begun last, and what is committed of it. Raises Unavailable."""
@@ -152,9 +148,9 @@ class Consumer:
     ) -> Batch | None:
         """Claim a new batch of up to ``count`` messages, durably; None if nothing is ready.
 
-        Its number is beyond ``after`` and all others of the stream. Deleted queues are skipped;
-        each batch begins with another queue. max_bytes: of all files together; a larger message
-        makes a batch of its own.
+        Its number is beyond ``after`` and all others of the stream. Deleted queues are skipped.
+        Each queue has a share of the batch before others get the rest, and each batch begins with
+        another queue. max_bytes: of all files together; a larger message makes a batch of its own.
 
         Raises:
             InvalidValue, Unavailable
@@ -162,12 +158,10 @@ class Consumer:
         claims: dict[str, list[Claimed]] = {}
         with self._mutex, as_unavailable(f"cannot store a batch of consumer {self.name!r}"):
             number = self._open.next_number(stream, after)
-            turn = self._turn % len(queues) if queues else 0
             try:
-                self._claim_all((*queues[turn:], *queues[:turn]), count, max_bytes, claims)
+                self._shares.claim(queues, count, max_bytes, claims)
                 if not claims:
                     return None
-                self._turn = turn + 1
                 batch = Batch(uuid7(), stream, number, claims)
                 self._open.add(batch)
             except BaseException:
@@ -261,20 +255,6 @@ class Consumer:
 
     # -- within ----------------------------------------------------------------------------------
 
-    def _claim_all(
-        self, queues: Sequence[str], left: int, room: int | None, claims: dict[str, list[Claimed]]
-    ) -> None:
-        """Claim from one queue after the other, and add the claims to ``claims``."""
-        for queue in queues:
-            if left == 0 or (room is not None and room <= 0):
-                return
-            claimed = self._claim(queue, left, room)
-            if claimed:
-                claims[queue] = claimed
-                left -= len(claimed)
-            if claimed and room is not None:
-                room -= sum(claim.size for claim in claimed)
-
     def _release_all(
         self, claims: Mapping[str, Sequence[Claimed]], renewals: Renewals = ()
     ) -> None:
@@ -282,27 +262,7 @@ class Consumer:
         for queue, of_queue in claims.items():
             with suppress(FsmqError):
                 self._spool.complete(release_claims(self._context, queue, of_queue, renewals))
-        self._windows.clear()
-
-    def _claim(self, queue: str, count: int, room: int | None) -> list[Claimed]:
-        is_pass = self._before_ns is not None
-        window = self._windows.get(queue)
-        if window is None:
-            window = self._windows[queue] = Window(self._tree, queue, once=is_pass)
-        try:
-            return self._spool.complete(
-                claim_ids(
-                    self._context,
-                    window,
-                    count,
-                    max_bytes=room,
-                    visibility=self._visibility,
-                    before_ns=self._before_ns,
-                )
-            )
-        except NoSuchQueue:
-            del self._windows[queue]
-            return []
+        self._shares.forget()
 
     def _retry(self, batch: Batch) -> Batch:
         """Retry a batch of one message or none after it has failed."""

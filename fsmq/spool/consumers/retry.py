@@ -30,7 +30,7 @@ def retry(
             return None
         context = spool.context
         settings = context.settings_of(queue)
-        if dead_letters_for(context, settings, claim.id, claim.deliveries) is None:
+        if dead_letters_for(settings, claim.deliveries) is None:
             return spool.complete(_count_delivery(context, queue, claim, until, renewals))
         is_held = partial(claim.is_held, renewals=renewals)
         spool.complete(bury_now(context, queue, claim.id, USED_UP, is_wanted=is_held))

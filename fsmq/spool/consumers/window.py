@@ -57,6 +57,11 @@ class Window:
                 return
             self._list()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether ids are known that were not yielded yet, or were cut off."""
+        return bool(self._ids) or self._is_cut
+
     def repeat(self, message_id: str) -> None:
         """Make the id that was yielded last the next one again."""
         self._ids.append(message_id)

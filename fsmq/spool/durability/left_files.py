@@ -1,7 +1,8 @@
 """Removal, by a mover, of small files that were left behind, mostly because a program died.
 
 Deleting a queue removes the files that processes share for it, except those that one of them has
-locked right then. A program that dies leaves the file of its lock, or the draft of another file.
+locked right then. A program that dies leaves the file of its lock, the draft of another file, or
+what it has tried the disk with.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 
 from ..layout.filesystem import is_older
-from ..layout.names import UUID7, is_queue
+from ..layout.names import UUID7, is_queue, is_scratch
 from ..layout.transitions import CONFIG, CONSUMERS, LOGS, MOVES, SCHEDULES, TOPICS
 from ..layout.tree import Tree
 from .locks import free_lock
@@ -67,8 +68,20 @@ def _free(tree: Tree, path: str, may: Callable[[], bool] = lambda: True) -> bool
     return False
 
 
+def remove_scratch(tree: Tree, path: str) -> bool:
+    """Remove a scratch file of a probe, or its scratch folder of one level; False if it was gone.
+
+    Raises OSError.
+    """
+    if not tree.is_folder(path):
+        return tree.unlink(path)
+    for name in tree.names(path):
+        tree.unlink(f"{path}/{name}")
+    return tree.remove_folder(path)
+
+
 def _remove_drafts(tree: Tree, folder: str) -> int:
-    """Remove the drafts in a folder and all folders below it."""
+    """Remove the drafts, and what probes left, in a folder and all folders below it."""
     removed = 0
     entries: list[os.DirEntry[str]] = []
     with suppress(OSError):  # it has gone, is no folder, or is another user's
@@ -76,10 +89,10 @@ def _remove_drafts(tree: Tree, folder: str) -> int:
     for entry in entries:
         path = f"{folder}/{entry.name}"
         with suppress(OSError):
-            if _draft.fullmatch(entry.name):
+            if _draft.fullmatch(entry.name) or is_scratch(entry.name):
                 found = tree.stat(path)
                 if found is not None and is_older(tree, found, _OLD_S):
-                    removed += tree.unlink(path)
+                    removed += remove_scratch(tree, path)
             elif entry.name[0] != "." and entry.is_dir(follow_symlinks=False):
                 removed += _remove_drafts(tree, path)
     return removed

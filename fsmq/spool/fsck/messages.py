@@ -17,6 +17,7 @@ from math import inf
 
 from ..context import Context
 from ..durability.dotnames import LATE_AFTER_S, is_being_written, recover_one
+from ..durability.left_files import remove_scratch
 from ..durability.locks import is_reservation, is_stale
 from ..durability.send_lines import Recovery
 from ..durability.settings_lock import settings_held
@@ -42,7 +43,6 @@ from ..layout.stamps import Stamps
 from ..layout.topics.topics import Topics
 from ..layout.transitions import DELAY, NEW, QUEUES, State
 from ..layout.tree import Tree
-from ..probe import remove_scratch
 from ..verbs.latch import PATIENCE_S, latch
 from .report import Fault, Finding, Kind, Severity
 

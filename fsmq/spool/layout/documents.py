@@ -1,6 +1,7 @@
 """Documents: the small JSON files of the tree. Any program with access may have written them.
 
-A file that is not a valid document raises only ValueError, so it cannot crash a reader.
+A file that is not a valid document raises only ValueError, so it cannot crash a reader. Its version
+tells by one lstat whether it has changed since it was read.
 """
 
 from __future__ import annotations
@@ -9,13 +10,21 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from .tree import STRAY, Tree
 
+Version = tuple[int, int, int]
+
 _CHUNK_BYTES = 1024 * 1024
 _TRIES = 3
+# Two changes within a tick of the kernel's clock have one time.
+_TICK_S = 0.05
+_SECOND_NS = 1_000_000_000
+# No file has this size: a version with it equals none.
+_UNKNOWN = -1
 
 
 def read(tree: Tree, path: str, limit: int) -> dict[str, Any]:
@@ -101,3 +110,21 @@ def inner(document: dict[str, Any], name: str) -> dict[str, Any] | None:
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{name} is not an object")
     return value
+
+
+def version_of(found: os.stat_result) -> Version:
+    """What tells one version of a file from another, if some time is between them."""
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def version_to_keep(found: os.stat_result) -> Version:
+    """The version to remember with what is read after this call.
+
+    It equals no other one as long as a further change could leave the same: a folder keeps its
+    inode, and a file gets that of the one before the last. So what changed just now is read again.
+    """
+    # A filesystem that keeps whole seconds has a tick of a second. A time of the future, from a
+    # clock that was ahead, does not come again.
+    tick_s = _TICK_S if found.st_mtime_ns % _SECOND_NS else 1 + _TICK_S
+    is_settled = abs(time.time() - found.st_mtime) > tick_s
+    return found.st_mtime_ns, found.st_ino, found.st_size if is_settled else _UNKNOWN

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import InvalidValue
 from . import documents
+from .documents import Version, version_of, version_to_keep
 from .of_queues import OfQueues
 from .settings import DEFAULTS, QueueSettings
 from .transitions import CONFIG
@@ -20,17 +20,13 @@ MEMBERS: tuple[Member, ...] = get_args(Member)
 _MAX_SETTINGS_BYTES = 64 * 1024
 
 
-def _version(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_mtime_ns, found.st_ino, found.st_size
-
-
 class SettingsStore:
     """Reads and writes the settings of all queues. One lstat shows whether a file has changed."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._known: OfQueues[tuple[tuple[int, int, int], QueueSettings]] = OfQueues(tree)
-        self._documents: OfQueues[tuple[tuple[int, int, int], dict[str, Any]]] = OfQueues(tree)
+        self._known: OfQueues[tuple[Version, QueueSettings]] = OfQueues(tree)
+        self._documents: OfQueues[tuple[Version, dict[str, Any]]] = OfQueues(tree)
 
     def get(self, queue: str) -> QueueSettings:
         """The settings in force now; the defaults if there is no file.
@@ -42,10 +38,10 @@ class SettingsStore:
         if found is None:
             self._known.pop(queue, None)
             return DEFAULTS
-        version = _version(found)
         known = self._known.get(queue)
-        if known is not None and known[0] == version:
+        if known is not None and known[0] == version_of(found):
             return known[1]
+        version = version_to_keep(found)
         settings = known[1] if known else DEFAULTS
         with suppress(ValueError):
             settings = QueueSettings.of(self.document(queue))
@@ -58,8 +54,9 @@ class SettingsStore:
         if found is None:
             self._documents.pop(queue, None)
             return {}
-        version, known = _version(found), self._documents.get(queue)
-        if known is None or known[0] != version:
+        known = self._documents.get(queue)
+        if known is None or known[0] != version_of(found):
+            version = version_to_keep(found)
             known = version, {}
             with suppress(ValueError):
                 known = version, self.document(queue)

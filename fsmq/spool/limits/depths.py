@@ -55,20 +55,24 @@ class Depths:
                 known.until = started + _THROTTLE.pause(cost)
         return known
 
-    def admit(self, queue: str, limit: int | None, more: int) -> None:
-        """Let ``more`` messages in.
+    def admit(self, queue: str, limit: int | None, more: int, *, least: int | None = None) -> int:
+        """Let ``more`` messages in, or the first that there is room for; returns how many.
+
+        least: how many there must be room for; all by default.
 
         Raises:
             QueueFull
             Unlisted: this thread may not list folders.
         """
         if limit is None:
-            return
+            return more
         known = self._known.get(queue)
         if known is None or time.monotonic() >= known.until:
             listings.check(queue)
             known = self.learn(queue)
         with self._lock:
-            if known.depth + more > limit:
+            admitted = min(more, max(0, limit - known.depth))
+            if admitted < (more if least is None else least):
                 raise QueueFull(queue, limit)
-            known.depth += more
+            known.depth += admitted
+        return admitted

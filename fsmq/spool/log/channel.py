@@ -39,7 +39,6 @@ from .consuming.channel_files import CHANNEL_FILE
 from .consuming.channels import ChannelStore
 from .consuming.dispatch import Asked
 from .consuming.open_channel import TENDING_S
-from .consuming.progress import Lease
 from .delivered import Given, acked_of, claims_of, generation_of, in_claims, offset_of
 from .log_places import From
 from .log_settings import ChannelSettings
@@ -287,6 +286,16 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
         with self._doing("release messages of"):
             self._store.release(claims, seconds, generation)
 
+    def release_unseen(self, messages: Iterable[ChannelMessage]) -> None:
+        """Release messages that reached no consumer: this does not count as a delivery.
+
+        Raises NotInFlight, ClaimVoid.
+        """
+        given = list(messages)
+        with self._doing("release messages of"):
+            claims, generation = claims_of(given), self._generation(given)
+            self._store.release(claims, 0.0, generation, is_seen=False)
+
     def bury(self, *messages: Given, reason: str | None = None, claim: str | None = None) -> None:
         """Move messages to the dead-letter queue: they are durable there before they are done here.
 
@@ -345,12 +354,12 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
             behind = sum(b - a for a, b in progress.done.gaps(position, known.end))
             in_flight, delayed = progress.count()
             is_full = progress.highest - position >= settings.max_window
-            blocked = _blocked_at(progress.poison, settings)
+            blocked = progress.poison_at if settings.poison == "block" else None
             unburied = progress.unburied_at if settings.poison == "bury" else None
             generation = progress.generation
         age = 0.0
         if behind:
-            oldest = of.page(position, 1).messages
+            oldest = store.page(position, 1).messages
             if oldest:
                 age = max(0.0, of.disk.clock() - oldest[0].published_at)
         first_lost = tally.first_lost
@@ -389,9 +398,3 @@ class Channel(ChannelBase, Consumed[ChannelMessage, Any]):
 
     def _doing(self, what: str) -> AbstractContextManager[None]:
         return as_unavailable(f"cannot {what} channel {self.name!r} of log {self.log.name!r}")
-
-
-def _blocked_at(poison: Iterable[Lease], settings: ChannelSettings) -> int | None:
-    if settings.poison != "block":
-        return None
-    return min((hold.ranges.next(0) for hold in poison), default=None)

@@ -18,6 +18,7 @@ from ..errors import (
     unavailable,
 )
 from ..layout import documents
+from ..layout.documents import version_of, version_to_keep
 from ..records.peers import host_name
 from .dedupe import Ids
 from .group_commit import Batch, GroupCommit
@@ -144,8 +145,8 @@ class Store:
         found = self.disk.tree.look(f"{self.disk.folder}/{LOG_FILE}")
         if found is None:
             raise NoSuchLog(self.disk.name)
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if version != self._version:
+        if version_of(found) != self._version:
+            version = version_to_keep(found)
             with suppress(ValueError):
                 self.document = self.read_document()
             self._version = version

@@ -15,7 +15,7 @@ from ..context import Context
 from ..index.quarantine import Quarantine
 from ..index.timers import Timers
 from ..layout.messages.dead_letter import USED_UP
-from ..layout.names import fits, split_entry
+from ..layout.names import split_entry
 from ..layout.settings import QueueSettings
 from ..layout.stamps import Stamps
 from ..layout.transitions import BURIED, DEFERRED, DELAY, EXPIRE_DELAY, REDELIVER, RIPEN
@@ -234,19 +234,10 @@ class FromDelay:
             return True
         dead_letters = settings.dead_letter_queue
         if dead_letters is not None and is_used_up(settings, timer.deliveries):
-            try:
-                if fits(dead_letters, message_id):
-                    details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
-                    if details is not None:
-                        context.record(BURIED, queue, message_id, **details)
-                    return details is not None
-                self._undeliverable.report(
-                    name, f"has an id too long for the queue {dead_letters!r}"
-                )
-            except FileExistsError:
-                self._undeliverable.report(
-                    name, f"has the id of another message in {dead_letters!r}"
-                )
+            details = bury(context, latched, queue, message_id, dead_letters, USED_UP)
+            if details is not None:
+                context.record(BURIED, queue, message_id, **details)
+            return details is not None
         if self._back_off(name, timer, settings, latched):
             return False
         if self._bring_out(queue, message_id, timer, latched):

@@ -17,10 +17,9 @@ from ..layout.transitions import FOLDERS
 from ..layout.tree import Tree
 from .finding import Finding, Level, fatal
 from .room import cleaned_at_boot
-from .scratch import remove_scratch
 from .trials import Trials
 
-__all__ = ["Finding", "Level", "cleaned_at_boot", "fatal", "probe", "remove_scratch"]
+__all__ = ["Finding", "Level", "cleaned_at_boot", "fatal", "probe"]
 
 
 def probe(

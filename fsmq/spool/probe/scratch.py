@@ -25,12 +25,3 @@ def try_to_store(tree: Tree) -> None:
         os.close(fd)
         if not tree.unlink(renamed):
             tree.unlink(path)
-
-
-def remove_scratch(tree: Tree, path: str) -> bool:
-    """Remove a scratch file, or a scratch folder of one level; False if it was gone."""
-    if not tree.is_folder(path):
-        return tree.unlink(path)
-    for name in tree.names(path):
-        tree.unlink(f"{path}/{name}")
-    return tree.remove_folder(path)

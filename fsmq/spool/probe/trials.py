@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from ..durability.left_files import remove_scratch
 from ..durability.sync import Dirty, Syncer
 from ..errors import ADVICE, Unavailable, is_full, is_passing
 from ..index.events import HAS_EVENTS, Events
@@ -18,7 +19,6 @@ from ..layout.transitions import CONFIG, DELAY, FOLDERS, NEW, QUEUES, REMOVE
 from ..layout.tree import Tree
 from .finding import Finding, Level, Stop
 from .room import inodes, space
-from .scratch import remove_scratch
 
 _MESSAGE_WAY = (NEW, QUEUES, DELAY, REMOVE)
 _EVENT_WAIT_MS = 1000

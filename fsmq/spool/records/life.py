@@ -99,7 +99,7 @@ class LifeStep(NamedTuple):
         if self.event == MOVED.event and self.source is not None:
             return [(self.source, self.was or self.id), here]
         if self.event == BURIED.event and self.target is not None:
-            return [here, (self.target, self.id)]
+            return [here, (self.target, self.was or self.id)]
         return [here]
 
 

@@ -11,6 +11,7 @@ from ..layout.transitions import (
     DEFERRED,
     MOVED,
     REDELIVERED,
+    RELEASED,
 )
 from .life import LifeStep
 
@@ -26,16 +27,17 @@ def label(step: LifeStep, max_deliveries: int | None = None) -> str:
     return f"{step.event}, {step.deliveries}{most}"
 
 
-def details(step: LifeStep) -> str:
-    """How it happened: ``for 30 s, by native, host b``."""
+def details(step: LifeStep, before: LifeStep | None = None) -> str:
+    """How it happened: ``for 30 s, by native, host b``. before: the step before it."""
     parts = []
     if step.event == MOVED.event:
         renamed = f" as {step.id}" if step.was is not None else ""
         parts.append(f"from {step.source or '?'} to {step.queue}{renamed}")
     if step.event == BURIED.event and step.target is not None:
-        parts.append(f"to {step.target}")
+        parts.append(f"to {step.target}{f' as {step.was}' if step.was is not None else ''}")
     if step.event == REDELIVERED.event or (step.event == DEFERRED.event and step.deliveries):
-        parts.append("its claim ran out")
+        has_waited = before is not None and before.event in (RELEASED.event, DEFERRED.event)
+        parts.append("its wait for a retry is over" if has_waited else "its claim ran out")
     if step.claim is not None:
         parts.append(f"for {span(step.claim)}")
     if step.via is not None:

@@ -102,9 +102,7 @@ class Putter:
     def _put_next(self, name: str, schedule: ScheduleSettings) -> Due:
         done = self._files.done_until(name, schedule)
         found = due(schedule, done, self._context.clock())
-        if found.until > done:
-            self._put(name, schedule, found)
-        return found
+        return self._put(name, schedule, found) if found.until > done else found
 
     def finish(self, name: str) -> None:
         """Publish what the marker owes; the caller has the lock. Raises OSError."""
@@ -122,15 +120,21 @@ class Putter:
         for path in left:
             self._tree.unlink(path)  # those that were owed have been renamed
 
-    def _put(self, name: str, schedule: ScheduleSettings, found: Due) -> None:
+    def _put(self, name: str, schedule: ScheduleSettings, found: Due) -> Due:
+        """Put what there is room for, the oldest first; what remains is due at the next look.
+
+        All or none would put nothing ever again once more is due than the queue takes.
+        """
         context, queue = self._context, schedule.queue
         settings = context.settings_of(queue)
         made = {
             moment: draft(context, schedule.message(name, moment), settings)
             for moment in found.moments
         }
-        self._context.depths.admit(queue, settings.max_depth, len(made))
-        made = {m: one for m, one in made.items() if not self._is_there(queue, one)}
+        room = context.depths.admit(queue, settings.max_depth, len(made), least=min(1, len(made)))
+        if room < len(made):
+            found = Due(found.moments[:room], found.moments[room - 1])
+        made = {m: made[m] for m in found.moments if not self._is_there(queue, made[m])}
         for moment, one in made.items():
             self._write(self._files.draft(name, moment), one, moment)
         if made:
@@ -145,6 +149,7 @@ class Putter:
         ]
         context.record_all(ACCEPTED, queue, accepted)
         context.metrics.count(("schedule", name), len(made))
+        return found
 
     def _is_there(self, queue: str, one: Draft) -> bool:
         """Whether the message is in the spool, as after the restore of an older marker."""

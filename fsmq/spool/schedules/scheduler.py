@@ -20,6 +20,7 @@ from ..errors import (
 )
 from ..index.events import Events
 from ..index.quarantine import FIRST_S, LONGEST_S
+from ..layout.documents import Version, version_of, version_to_keep
 from ..layout.transitions import SCHEDULES
 from .putting import Putter
 from .schedule_files import DONE, ScheduleFiles
@@ -32,7 +33,6 @@ _BUSY_S = 0.25
 # Until the next try if somebody has to change the schedule, or to create its queue.
 _PROBLEM_S = 5.0
 _PROBLEMS = (NoSuchQueue, InvalidValue, MessageTooLarge)
-Version = tuple[int, int, int]
 
 
 class Scheduler:
@@ -78,25 +78,22 @@ class Scheduler:
         return max(0.0, min(_LOOK_S, upcoming - self._context.clock()))
 
     def _list_if_changed(self, now: float) -> None:
-        version = self._version(self._files.folder)
-        if version == self._folder and abs(now - self._listed) < IDLE_S:
+        folder = self._tree.look(self._files.folder)
+        if (folder and version_of(folder)) == self._folder and abs(now - self._listed) < IDLE_S:
             return
         if now < self._listed:  # the clock was set back
             self._due = dict.fromkeys(self._due, now)
-        self._folder, self._listed = version, now
-        names, orphans = self._files.names_and_orphans() if version is not None else ([], [])
+        self._folder, self._listed = folder and version_to_keep(folder), now
+        names, orphans = self._files.names_and_orphans() if folder else ([], [])
         for gone in self._versions.keys() - set(names):
             for known in (self._versions, self._due, self._pauses, self._reported):
                 known.pop(gone, None)
         for name in names:
-            version = self._version(self._files.path(name))
+            found = self._tree.look(self._files.path(name))
+            version = found and version_of(found)
             if name not in self._due or version != self._versions.get(name):
-                self._versions[name], self._due[name] = version, now
+                self._versions[name], self._due[name] = found and version_to_keep(found), now
         self._forget_orphans(orphans, now)
-
-    def _version(self, path: str) -> Version | None:
-        found = self._tree.look(path)
-        return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
 
     def _put(self, name: str) -> float:
         """Put what is due for a schedule; returns when to look at it again."""

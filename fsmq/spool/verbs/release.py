@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +16,7 @@ from ..layout.claim_names import check_named, of_ended_claim
 from ..layout.messages import dead_letter
 from ..layout.messages.dead_letter import DeadLetter, check_reason, used_up
 from ..layout.messages.message import Message
-from ..layout.names import check_id, check_queue, fits, split_entry
+from ..layout.names import check_id, check_queue, fits, renewed, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
 from ..layout.steps import giving_way
 from ..layout.transitions import BURIED, BURY, DELAY, QUEUES, RELEASE, RELEASED, State, Step
@@ -167,8 +165,7 @@ def bury_now(
     message stays as it is. is_wanted: whether a claimed file of this id is the one that is meant.
 
     Raises:
-        InvalidValue: the queue has no dead-letter queue, that has another message of this id or
-            cannot have it, or the reason is too long.
+        InvalidValue: the queue has no dead-letter queue, or the reason is too long.
         NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
     """
     check_queue(queue)
@@ -181,8 +178,6 @@ def bury_now(
         dead_letters = context.settings_of(queue).dead_letter_queue
         if dead_letters is None:
             raise InvalidValue("dead_letter_queue", f"queue {queue!r} has none: set one")
-        if not fits(dead_letters, message_id):
-            raise InvalidValue("message_id", f"is too long for queue {dead_letters!r}")
         latched = latch_patiently(context, tree.path(State.DELAY, queue, message_id))
         if latched is None:
             raise not_held(context, queue, message_id, claim)
@@ -190,9 +185,6 @@ def bury_now(
         try:
             check_held(context, queue, message_id, latched, claim)
             if is_wanted(context, latched.fd, latched.found):
-                if exists(tree, dead_letters, message_id):
-                    problem = f"is also that of another message, in queue {dead_letters!r}"
-                    raise InvalidValue("message_id", problem)
                 details = bury(
                     context, latched, queue, message_id, dead_letters, reason, _PATIENCE_S
                 )
@@ -212,17 +204,9 @@ def is_used_up(settings: QueueSettings, deliveries: int) -> bool:
     return settings.max_deliveries is not None and deliveries >= settings.max_deliveries
 
 
-def dead_letters_for(
-    context: Context, settings: QueueSettings, message_id: str, deliveries: int
-) -> str | None:
-    """The queue to which a message goes when this delivery ends; None if it is delivered again.
-
-    That also happens while the dead-letter queue has a message of its id.
-    """
-    to = settings.dead_letter_queue
-    if to is None or not is_used_up(settings, deliveries) or not fits(to, message_id):
-        return None
-    return None if exists(context.tree, to, message_id) else to
+def dead_letters_for(settings: QueueSettings, deliveries: int) -> str | None:
+    """The queue to which a message goes when this delivery ends; None if it is delivered again."""
+    return settings.dead_letter_queue if is_used_up(settings, deliveries) else None
 
 
 def _is_dead(context: Context, settings: QueueSettings, queue: str, message_id: str) -> bool:
@@ -233,7 +217,7 @@ def _is_dead(context: Context, settings: QueueSettings, queue: str, message_id: 
     if found is None:
         return False
     deliveries = context.stamps.deliveries(message_id, found.st_mtime_ns)
-    return dead_letters_for(context, settings, message_id, deliveries) is not None
+    return dead_letters_for(settings, deliveries) is not None
 
 
 def bury(
@@ -247,13 +231,16 @@ def bury(
 ) -> Details | None:
     """Move a latched message from ``delay/`` to a dead-letter queue, where its count starts again.
 
+    If that queue has a message of its id, or has no room for an id so long, it gets a new one: an
+    own id must not keep a message from being buried.
+
     reason: as `check_reason` gives it. patience_s: how long to wait for a process that creates or
         deletes that queue: a mover does not wait.
 
     Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
     Raises:
-        FileExistsError: that queue has a message of this id; nothing was changed.
+        FileExistsError: that queue has just got a message of this id; nothing was changed.
         InUse: that queue is missing, and cannot be created now; nothing was changed.
         Unavailable, OSError
     """
@@ -261,14 +248,14 @@ def bury(
     if not tree.has_queue(dead_letters):
         create(context, dead_letters, patience_s=patience_s)
     source = tree.path(State.DELAY, queue, message_id)
-    if exists(tree, dead_letters, message_id):
-        # A rename fails only if the other message is ready, not if it is new or hidden.
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source)
+    # Hidden, too: a rename fails only if the other message is ready.
+    is_kept = fits(dead_letters, message_id) and not exists(tree, dead_letters, message_id)
+    its_id = message_id if is_kept else renewed(message_id)
     found = latched.found
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns) or None
     # Before the rename: a consumer of the dead-letter queue may claim it at once, with this count.
     over_ms = of_ended_claim(stamps.decode(message_id, found.st_mtime_ns), context.now_ms())
-    if not latched.stamp(context, source, stamps.encode(message_id, over_ms, 0)):
+    if not latched.stamp(context, source, stamps.encode(its_id, over_ms, 0)):
         return None
     # Also before the rename: so no crash leaves a dead letter that does not know its queue.
     before = dead_letter.read_raw(latched.fd)
@@ -276,7 +263,7 @@ def bury(
     is_noted, buried = False, None
     try:
         is_noted = dead_letter.write_raw(latched.fd, dead_letter.pack(dead))
-        buried = latched.move(context, BURY, queue, message_id, dead_letters)
+        buried = latched.move(context, BURY, queue, message_id, dead_letters, its_id)
     finally:
         if buried is None:
             latched.stamp(context, source, found.st_mtime_ns)
@@ -285,7 +272,8 @@ def bury(
                     dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
-    return {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
+    details: Details = {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
+    return details if is_kept else {**details, "was": its_id}
 
 
 def _release_one(
@@ -304,7 +292,7 @@ def _release_one(
     try:
         check_held(context, queue, message_id, latched, claim)
         deliveries = context.stamps.deliveries(message_id, latched.found.st_mtime_ns)
-        dead_letters = dead_letters_for(context, settings, message_id, deliveries)
+        dead_letters = dead_letters_for(settings, deliveries)
         if dead_letters is not None:
             why = used_up(reason)
             details = bury(context, latched, queue, message_id, dead_letters, why, _PATIENCE_S)

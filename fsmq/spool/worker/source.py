@@ -156,4 +156,4 @@ def channel_source(channel: Channel, concurrency: int) -> LocalSource:
         return channel.claim(most, visibility, wait)
 
     name = f"{channel.log.name}/{channel.name}"
-    return LocalSource(name, claim, lambda messages: channel.release(*messages), concurrency)
+    return LocalSource(name, claim, channel.release_unseen, concurrency)

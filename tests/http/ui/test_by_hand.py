@@ -14,6 +14,7 @@ import pytest
 
 from tests.harness.suite import Suite
 from tests.http.helpers import Wire
+from tests.http.inside import Inside
 from tests.http.test_limits import memory
 from tests.http.test_memory import most_memory
 
@@ -156,6 +157,19 @@ def test_refused_forms_stay_within_the_body_memory(tmp_path: Path) -> None:
 
         assert send(0) == 400
         assert most_memory(suite, send, (400, 503), 96, 48) < limit + BEYOND
+
+
+def test_errors_have_their_status_when_there_is_no_memory(tmp_path: Path) -> None:
+    """Also those whose page would take memory."""
+    with Inside(tmp_path / "root", ui=True) as inside, Wire(inside.url) as wire:
+        admission = inside.service.admission
+        inside.call(lambda: admission.hold(None, admission.limits.memory - 100, sure=True))
+        form = FORM | {"Origin": inside.url}
+        assert wire.ask("POST", "/_ui/q/none", form, b"do=send&body=" + b"x" * 50).status == 503
+        inside.call(lambda: admission.hold(None, 200, sure=True))
+        with Wire(inside.url) as another:
+            assert another.ask("GET", "/_ui/q/none").status == 404
+        inside.call(lambda: admission.free(None, admission.limits.memory + 100))
 
 
 def test_a_long_text_is_sent_as_a_file(suite: Suite) -> None:

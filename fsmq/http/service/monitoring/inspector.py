@@ -121,12 +121,15 @@ class Inspector:
             check_is_there()
             return await self._runner.listing(function, *arguments)
 
-    async def peek(self, identity: Identity, what: Search, room: Room | None = None) -> Found:
+    async def peek(
+        self, identity: Identity, what: Search, room: Room, *, reads_much: bool = False
+    ) -> Found:
         """Messages in one state that match a search, as an identity may see them.
 
-        room: memory for their bodies; without it, few searches run at a time.
+        room: memory for their bodies. reads_much: more than is shown; so few run at a time, as
+        those with a filter do.
         """
-        is_quick = what.wanted is None and room is not None
+        is_quick = what.wanted is None and not reads_much
         run = self._runner.listing if is_quick else self._run
         found = await run(
             browse.search,

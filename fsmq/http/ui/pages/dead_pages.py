@@ -12,7 +12,8 @@ from fsmq.spool import Message
 from fsmq.spool.inspection import Overview
 
 from ...service.monitoring.inspector import Search
-from ..page_request import Listed, PageRequest
+from ..listed import Listed, peek
+from ..page_request import PageRequest
 from ..words import first
 
 # How many messages of a queue are grouped, and by how many characters of their bodies and reasons.
@@ -81,7 +82,7 @@ class DeadPages:
         total = surveyed[queue].counts.total if queue in surveyed else 0
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
-        found, more = await request.peek(Search(queue, count=MOST))
+        found, more = await peek(request, Search(queue, count=MOST))
         groups = await request.service.in_thread(_groups, found, request.bodies)
         return Dead(queue, total, sources, groups, more is not None)
 

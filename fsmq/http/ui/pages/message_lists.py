@@ -13,6 +13,7 @@ from fsmq.wire import quote_id
 
 from ...service.monitoring.inspector import Search
 from ..actions import MOST_IDS, SEARCHES, Form, span_of
+from ..listed import peek
 from ..page_request import PageRequest
 from ..streams import Streams, Values
 
@@ -36,7 +37,7 @@ async def messages_of(request: PageRequest) -> Values:
     else:
         may_list = may_look
     search = Search(queue, state, MESSAGES, after, filtered)
-    messages, more = await request.peek(search) if may_list else ([], None)
+    messages, more = await peek(request, search) if may_list else ([], None)
     return {
         "state": state,
         "states": STATES,
@@ -77,7 +78,7 @@ async def _choose(request: PageRequest, queue: str, form: dict[str, list[str]], 
     given = {name: values[-1] for name, values in form.items() if values}
     state = choice(given, "state", STATES, "ready")
     search = Search(queue, state, most, wanted=_wanted(request, given))
-    found, _ = await request.peek(search)
+    found, _ = await peek(request, search)
     form["message"] = [quote_id(one.message.id) for one in found]
 
 

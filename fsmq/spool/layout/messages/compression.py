@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from typing import Literal, get_args
 
 import zstandard
@@ -22,7 +23,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # No body is unpacked to more than this, or than the server's own limit if that is larger.
 MAX_PLAIN_BYTES = 64 * 1024 * 1024
 _MAX_WINDOW = 1 << 27
-_STEP_BYTES = 4 * 1024 * 1024
+_STEP_BYTES = 1024 * 1024
 
 
 def compress(body: bytes, method: Method) -> bytes:
@@ -51,22 +52,24 @@ def decompress_in(packed: bytes, limit: int, need: Callable[[int], None]) -> Ste
 
 
 def _from_zlib(packed: bytes, limit: int, need: Callable[[int], None]) -> Steps[bytes | None]:
-    stream = zlib.decompressobj()
-    parts: list[bytes] = []
-    size, step = 0, LARGE_BYTES
+    # Piece by piece, since zlib copies what it has not read yet; and into one place, since parts
+    # would have to be joined.
+    stream, plain = zlib.decompressobj(), BytesIO()
+    size, step, at, data = 0, LARGE_BYTES, 0, b""
     while True:
+        if not data:
+            data = packed[at : at + LARGE_BYTES]
+            at += len(data)
         most = min(size + step, limit + 1)
         need(most)
-        part = stream.decompress(packed, most - size)
-        size += len(part)
+        size += plain.write(stream.decompress(data, most - size))
         if size > limit:
             return None
-        parts.append(part)
         if stream.eof:
-            return b"".join(parts)
-        packed = stream.unconsumed_tail
-        if not packed and not part:
+            return plain.getvalue()
+        if size < most and at == len(packed):
             return None  # it is truncated
+        data = stream.unconsumed_tail
         step = _STEP_BYTES
         yield
 

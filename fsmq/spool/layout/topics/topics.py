@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ...errors import NoSuchTopic, as_unavailable
 from .. import documents
+from ..documents import Version, version_of, version_to_keep
 from ..names import check_queue, is_queue
 from ..of_queues import WhileThere
 from ..transitions import LOGS, TOPICS
@@ -26,10 +27,8 @@ from . import deliveries
 from .deliveries import MAX_ENTRY_BYTES, Delivery, work_of_look
 from .filters import Filter
 
-# A change of a folder's mtime means that an entry came or went. Two changes within a tick of the
-# kernel's clock look like one, so a listing within a tick of a change is repeated.
-_TICK_S = 0.05
-# Listings are repeated after this time anyway: the clock may be set, or a change missed.
+# A listing counts until the folder's version shows that an entry came or went, but for this time
+# at most: the clock may be set, or a change missed.
 FRESH_S = 1.0
 _LOG_ENTRY = "_log:"  # no queue's name begins like this
 _LOG_SUBSCRIBER = f"{LOGS}/"
@@ -89,12 +88,12 @@ def work_of(
 class _Listing:
     """The entries of a topic when ``version`` of its folder was listed."""
 
-    version: tuple[int, int]  # mtime in nanoseconds, inode
+    version: Version
     until: float  # monotonic seconds
     queues: list[str]
     logs: list[str]
-    # By entry: its mtime, inode and size, and its filter then; None: no filter.
-    filters: dict[str, tuple[tuple[int, int, int], Filter | None]] = field(default_factory=dict)
+    # By entry: its version, and its filter then; None: no filter.
+    filters: dict[str, tuple[Version, Filter | None]] = field(default_factory=dict)
 
 
 class Topics:
@@ -219,7 +218,7 @@ class Topics:
         found = self._tree.look(path)
         if found is None or not stat.S_ISREG(found.st_mode):
             return False
-        listing = self._known.get(topic) or _Listing((0, 0), 0.0, [], [])
+        listing = self._known.get(topic) or _Listing((0, 0, 0), 0.0, [], [])
         now = self._filter(listing, topic, path.rpartition("/")[2], found)
         return now is one.filter or passes(now)
 
@@ -296,7 +295,7 @@ class Topics:
         known = self._known.get(topic)
         if known is None or time.monotonic() >= known.until:
             return folder, None
-        return folder, known if known.version == (folder.st_mtime_ns, folder.st_ino) else None
+        return folder, known if known.version == version_of(folder) else None
 
     def _listing(self, topic: str) -> _Listing:
         folder, listing = self._known_listing(topic)
@@ -304,12 +303,13 @@ class Topics:
             return listing
         known = self._known.get(topic)
         before = known.filters if known is not None else {}
+        version = version_to_keep(folder)
         # A network filesystem caches the mtime; a listing asks the server, at little extra cost.
-        settled = time.time() - folder.st_mtime > _TICK_S and not self._tree.network
+        until = 0.0 if self._tree.network else time.monotonic() + FRESH_S
         names = self._tree.names(self.folder(topic))
         listing = _Listing(
-            version=(folder.st_mtime_ns, folder.st_ino),
-            until=time.monotonic() + FRESH_S if settled else 0.0,
+            version=version,
+            until=until,
             queues=sorted(filter(is_queue, names)),
             logs=sorted(filter(None, map(log_of_entry, names))),
             filters={name: before[name] for name in names if name in before},
@@ -320,10 +320,10 @@ class Topics:
     def _filter(
         self, listing: _Listing, topic: str, queue: str, found: os.stat_result
     ) -> Filter | None:
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
         known = listing.filters.get(queue)
-        if known is not None and known[0] == version:
+        if known is not None and known[0] == version_of(found):
             return known[1]
+        version = version_to_keep(found)
         try:
             filter = self.filter(f"{self.folder(topic)}/{queue}")
         except (ValueError, PermissionError):  # another user's

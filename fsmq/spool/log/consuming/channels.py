@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from ...durability.sync import Dirty
 from ...errors import ClaimVoid, FsmqError, InvalidValue, MessageTooLarge, NotInFlight
@@ -22,13 +22,14 @@ from ..segment.record import LogMessage
 from .dispatch import Asked, Chosen, Dispatcher, together
 from .lines import BURIED, CLAIMED, DONE, LOST, RELEASED, SKIPPED, SOUGHT, UNBURIED, Line
 from .open_channel import OpenChannel
-from .progress import Progress
+from .progress import Held, Progress
 
 log = logging.getLogger(__name__)
 # A message that could not be buried is tried again after this time.
 _UNBURIED_S = 10.0
-# How often messages were delivered, and which ones.
-_Held: TypeAlias = tuple[int, list[Range]]
+# Poison is buried under the lock, with two syncs for each message: so others wait for no more than
+# these. The rest is not handed out either, and follows at the next claim or look.
+_BURIED_AT_A_TIME = 100
 
 
 class Bury(Protocol):
@@ -92,7 +93,7 @@ class ChannelStore(OpenChannel):
         chosen = Dispatcher(
             progress,
             settings.order,
-            self._page,
+            self.page,
             limit,
             max_bytes,
             apart=len(asked) > 1,
@@ -127,23 +128,18 @@ class ChannelStore(OpenChannel):
 
     def _end_poison(self, progress: Progress, bury: Bury) -> None:
         if self._settings.poison == "bury":
-            holds = sorted(progress.poison, key=lambda one: one.ranges.next(0))
-            used = [(hold.deliveries, list(hold.ranges)) for hold in holds]
+            used = progress.lowest_poison(_BURIED_AT_A_TIME)
             self._bury_if_taken(progress, used, USED_UP, bury)
             until_ns = int((self.store.disk.clock() + _UNBURIED_S) * 1e9)
-            self._write(
-                progress,
-                [
-                    Line(UNBURIED, list(hold.ranges), hold.deliveries, until_ns)
-                    for hold in progress.poison
-                ],
-            )
+            for deliveries, ranges in used:
+                left = [one for start, end in ranges for one in progress.done.gaps(start, end)]
+                self._write(progress, [Line(UNBURIED, left, deliveries, until_ns)])
         elif self._settings.poison == "skip":
             poison = [one for hold in progress.poison for one in hold.ranges]
             self._finish(progress, SKIPPED, poison)
 
     def _bury_if_taken(
-        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+        self, progress: Progress, held: Sequence[Held], reason: str, bury: Bury
     ) -> None:
         """Bury messages that the dead-letter queue takes. The rest has to wait: it must not block
         claims of other messages."""
@@ -152,7 +148,7 @@ class ChannelStore(OpenChannel):
             self._finish(progress, BURIED, [(offset, offset + 1)])
 
     def _taken(
-        self, progress: Progress, held: Sequence[_Held], reason: str, bury: Bury
+        self, progress: Progress, held: Sequence[Held], reason: str, bury: Bury
     ) -> Iterator[int]:
         """Store messages in the dead-letter queue; the offsets of those that it takes."""
         try:
@@ -269,27 +265,36 @@ class ChannelStore(OpenChannel):
     def renew(self, claims: Mapping[int, int], visibility: float, generation: int | None) -> float:
         """Set a new deadline for claimed messages; returns it in Unix seconds.
 
-        Not for those whose claim has ended: another one may have messages of their key by now.
+        Not for those whose claim has ended, or that were released: another claim may have messages
+        of their key by now, and a renewal that comes late must not end a delay.
         """
         with self.locked() as progress:
             now = self.store.disk.clock()
             deadline = now + visibility
             progress.end_timers(int(now * 1e9))
             held = self._claimed(progress, claims, generation, is_on=True)
-            lines = [
-                Line(kind, offsets, n, int(deadline * 1e9)) for (kind, n), offsets in held.items()
-            ]
-            self._write(progress, lines)
+            until_ns = int(deadline * 1e9)
+            self._write(progress, [Line(CLAIMED, of, n, until_ns) for n, of in held.items()])
         self._note("renewed", ranges_of(sorted(claims)))
         return deadline
 
-    def release(self, claims: Mapping[int, int], delay: float, generation: int | None) -> None:
-        """Release messages, durably; they are handed out again after ``delay`` seconds."""
-        dirty = Dirty()
+    def release(
+        self,
+        claims: Mapping[int, int],
+        delay: float,
+        generation: int | None,
+        *,
+        is_seen: bool = True,
+    ) -> None:
+        """Release messages, durably; they are handed out again after ``delay`` seconds.
+
+        is_seen: False if they reached no consumer: then this was no delivery.
+        """
+        dirty, unseen = Dirty(), 0 if is_seen else 1
         with self.locked() as progress:
             until_ns = int((self.store.disk.clock() + delay) * 1e9)
             held = self._claimed(progress, claims, generation)
-            lines = [Line(RELEASED, offsets, n, until_ns) for (_, n), offsets in held.items()]
+            lines = [Line(RELEASED, of, max(0, n - unseen), until_ns) for n, of in held.items()]
             self._write(progress, lines, dirty=dirty)
         self._sync(dirty)
         self._note(RELEASED, ranges_of(sorted(claims)))
@@ -306,7 +311,7 @@ class ChannelStore(OpenChannel):
         If one cannot be stored, those before it are buried, and the rest stays as it is.
         """
         with self.locked() as progress:
-            for (_, deliveries), held in self._claimed(progress, claims, generation).items():
+            for deliveries, held in self._claimed(progress, claims, generation).items():
                 for message in self._messages(progress, held):
                     bury(message, deliveries, reason)
                     self._finish(progress, BURIED, [(message.offset, message.offset + 1)])
@@ -323,8 +328,7 @@ class ChannelStore(OpenChannel):
             if most is None or self._settings.poison != "bury":
                 return claims
             held = self._claimed(progress, claims, generation)
-            used = [(deliveries, ranges) for (_, deliveries), ranges in held.items()]
-            used = [one for one in used if one[0] >= most]
+            used = [one for one in held.items() if one[0] >= most]
             self._bury_if_taken(progress, used, used_up(reason), bury)
             return {offset: n for offset, n in claims.items() if offset in progress.owner}
 
@@ -335,22 +339,26 @@ class ChannelStore(OpenChannel):
         generation: int | None,
         *,
         is_on: bool = False,
-    ) -> dict[tuple[str, int], list[Range]]:
-        """Offsets that are held, grouped by the kind of hold and the deliveries.
+    ) -> dict[int, list[Range]]:
+        """Offsets that are held, by their deliveries.
 
         claims: offsets, each with the deliveries of its claim; 0: whatever they are now. is_on: the
-        hold must not have ended.
+        hold must be a claim that has not ended.
 
         Raises NotInFlight, ClaimVoid.
         """
         self._check(progress, generation)
-        found: dict[tuple[str, int], list[int]] = {}
+        found: dict[int, list[int]] = {}
         for offset, deliveries in sorted(claims.items()):
             hold = progress.owner.get(offset)
-            if hold is None or deliveries not in (0, hold.deliveries) or (is_on and hold.is_due):
+            if (
+                hold is None
+                or deliveries not in (0, hold.deliveries)
+                or (is_on and not hold.is_claimed)
+            ):
                 raise NotInFlight(self.store.disk.name, self.name, offset)
-            found.setdefault((hold.kind, hold.deliveries), []).append(offset)
-        return {held: ranges_of(offsets) for held, offsets in found.items()}
+            found.setdefault(hold.deliveries, []).append(offset)
+        return {n: ranges_of(offsets) for n, offsets in found.items()}
 
     def again_in(self) -> float | None:
         """In how many seconds to claim again if nothing changes: when the next claim or delay ends,
@@ -359,6 +367,9 @@ class ChannelStore(OpenChannel):
             now = self.store.disk.clock()
             progress.end_timers(int(now * 1e9))
             deadline_ns, expires = progress.next_deadline_ns(), self._settings.expires
+            is_poison_left = progress.poison and self._settings.poison == "bury"
+            if (is_poison_left or progress.is_cut) and not self._settings.paused:
+                deadline_ns = 0  # the last claim has buried, or looked at, a part
         ends = None if deadline_ns is None else max(0.0, deadline_ns / 1e9 - now)
         return min((at for at in (ends, expires and expires / 2) if at is not None), default=None)
 

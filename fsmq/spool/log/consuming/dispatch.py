@@ -81,7 +81,7 @@ class Dispatcher:
         self._apart = apart
 
     def choose(self, count: int) -> Chosen:
-        """Up to ``count`` messages. Raises OSError, OffsetGone, Unavailable."""
+        """Up to ``count`` messages. Raises OSError, Unavailable."""
         if self._order == "strict":
             if not self._progress.is_any_claimed:
                 self._in_order(count)
@@ -164,10 +164,12 @@ class Dispatcher:
     def _fresh(self, count: int) -> None:
         """Choose messages that were not looked at yet."""
         progress, looked_at = self._progress, 0
+        progress.is_cut = False
         for start, end in progress.fresh(self._limit):
             offset = start
             while offset < end:
-                if self._number >= count or looked_at > _MOST_LOOKED_AT:
+                progress.is_cut = looked_at > _MOST_LOOKED_AT
+                if self._number >= count or progress.is_cut:
                     return
                 messages, offset = self._stretch(offset, end, max(count - self._number, 64))
                 for message in messages:

@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...durability.sync import Dirty
-from ...errors import ClaimVoid, NoSuchChannel, NotInFlight, Unavailable
+from ...errors import ClaimVoid, NoSuchChannel, NotInFlight, OffsetGone, Unavailable
 from ...layout import documents
+from ...layout.documents import version_of, version_to_keep
 from ...layout.uuids import uuid7
 from ..log_settings import ChannelSettings
 from ..ranges import Range
@@ -85,8 +86,8 @@ class OpenChannel:
             if not self._tree.is_folder(self.folder):
                 raise NoSuchChannel(self.store.disk.name, self.name)
             return self._settings
-        version = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if version != self._version:
+        if version_of(found) != self._version:
+            version = version_to_keep(found)
             with suppress(ValueError, FileNotFoundError):
                 self._settings = self.read_settings()
             self._version = version
@@ -321,13 +322,16 @@ class OpenChannel:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def _page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
-        """Messages from an offset on that the log has. Raises as `Store.page` does.
+    def page(self, offset: int, count: int, max_bytes: int = PAGE_BYTES) -> Page:
+        """Messages from an offset on; those that retention has removed are lost.
 
         The log can seem to end before a message that was handed out: the note of its end is not
-        synced, and a stopped writer can set it back. Messages after that are not lost.
+        synced, and a stopped writer can set it back: then Unavailable, as those are not lost.
         """
-        page = self.store.page(offset, count, max_bytes)
+        try:
+            page = self.store.page(offset, count, max_bytes)
+        except OffsetGone as error:
+            return Page([], error.first, [(offset, error.first)])
         if page.next <= offset:
             raise Unavailable(f"log {self.store.disk.name!r} does not show its offset {offset} yet")
         return page
@@ -335,7 +339,7 @@ class OpenChannel:
     def _pages(self, start: int, end: int) -> Iterator[Page]:
         """Messages from ``start`` to ``end``; the last page can reach beyond that."""
         while start < end:
-            page = self._page(start, max(end - start, _AT_A_TIME))
+            page = self.page(start, max(end - start, _AT_A_TIME))
             yield page
             start = page.next
 

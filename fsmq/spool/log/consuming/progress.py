@@ -32,6 +32,8 @@ _RANGE_BYTES, _HOLD_BYTES = 16, 64
 # How many timers may belong to holds that were finished before their end.
 _MOST_ENDED = 1000
 _Due: TypeAlias = "tuple[int, int, int, Lease]"
+# How often messages were delivered, and which ones.
+Held: TypeAlias = tuple[int, list[Range]]
 
 
 class Lease:
@@ -76,7 +78,9 @@ class Progress:
         self.poison: set[Lease] = set()
         self.keys = Keys()
         self.scanned = 0
+        self.is_cut = False  # whether the last claim did not look at all that there is
         self._holds: set[Lease] = set()
+        self._ranges = 0  # of all holds
         self._claims: set[Lease] = set()  # those that are claims and have not ended
         self._numbers = count()
         self._now_ns = 0
@@ -113,6 +117,7 @@ class Progress:
             self.held.add(start, end)
             self.owner.update(dict.fromkeys(range(start, end), hold))
         self._holds.add(hold)
+        self._ranges += len(ranges)
         self._schedule(hold)
 
     def _end(self, ranges: Ranges) -> None:
@@ -131,7 +136,9 @@ class Progress:
         if not held:
             return held
         for hold in {self.owner[offset] for offset in held}:
+            self._ranges -= len(hold.ranges)
             hold.ranges.remove(start, end)
+            self._ranges += len(hold.ranges)
             if not hold.ranges:
                 for holds in (self._holds, self._claims, self._ended, self.poison):
                     holds.discard(hold)
@@ -162,7 +169,7 @@ class Progress:
     @property
     def size(self) -> int:
         """The approximate size of such a file, in bytes."""
-        ranges = len(self.done) + len(self.held)
+        ranges = len(self.done) + self._ranges
         return _RANGE_BYTES * ranges + _HOLD_BYTES * len(self._holds)
 
     # -- timers ----------------------------------------------------------------------------------
@@ -204,6 +211,21 @@ class Progress:
     def is_any_claimed(self) -> bool:
         """Whether there is a claim that has not ended."""
         return bool(self._claims)
+
+    @property
+    def poison_at(self) -> int | None:
+        """The lowest offset whose deliveries are used up."""
+        return min((hold.ranges.next(0) for hold in self.poison), default=None)
+
+    def lowest_poison(self, most: int) -> list[Held]:
+        """The lowest messages whose deliveries are used up, ``most`` at most."""
+        found: list[Held] = []
+        for hold in heapq.nsmallest(most, self.poison, key=lambda one: one.ranges.next(0)):
+            for start, end in hold.ranges:
+                if most > 0:
+                    found.append((hold.deliveries, [(start, min(end, start + most))]))
+                most -= end - start
+        return found
 
     @property
     def unburied_at(self) -> int | None:

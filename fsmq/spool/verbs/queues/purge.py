@@ -68,6 +68,9 @@ def purge(
                         forget_records(tree, queue)
                         dirty.folders.add(tree.folder(CONFIG))
                     done = purge_folder(context, queue, NEW, progress=progress)
+                    # Recovery may have renamed what a dead process left, from a name that was
+                    # listed to one that was not.
+                    done += purge_folder(context, queue, NEW)
                 for look in range(_LOOKS):
                     before = done
                     ids = hidden.listed()
