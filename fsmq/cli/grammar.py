@@ -151,6 +151,7 @@ COMMANDS: Mapping[str, Mapping[str, str | Noun]] = {
         "settings": "fsmq.cli.admin.settings:settings",
         "completion": "fsmq.cli.admin.completion:completion",
         "pipeline": "fsmq.cli.pipeline:pipeline",
+        "work": "fsmq.cli.work:work",
     },
 }
 """Every command, under the heading that ``fsmq --help`` lists it with; loaded when it is used."""
