@@ -46,6 +46,7 @@ class Sizes:
     one_group: int = 1_000_000  # messages of one group, in front of all others
     log_messages: int = 5_000
     log_channels: int = 1_000
+    tasks: int = 2_000  # calls
     processes: tuple[int, ...] = (1, 2, 4)  # each against the first
     # Of a core, for each of them: four such processes, the mover, the load and the kernel's own
     # work fit two cores.
@@ -59,6 +60,7 @@ TINY = Sizes(
     one_group=2_000,
     log_messages=1000,
     log_channels=3,
+    tasks=20,
     group=20,
     few=50,
     many=200,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
 import json
 import os
 import re
@@ -31,6 +32,7 @@ _HOME = Path(__file__).resolve().parents[1]
 BEANSTALKD, REDIS = "beanstalkd", "redis-server"
 NATS, RABBITMQ = "nats-server", "rabbitmq-server"
 SOFTLAYER = "softlayer-mq"
+HUEY, RQ = "huey", "rq"
 ELASTICMQ, MOTO = "ElasticMQ", "moto"
 _OF_SQS = {
     ELASTICMQ: "Java: mvn -f benchmarks/elasticmq.xml dependency:copy-dependencies"
@@ -57,6 +59,9 @@ def missing(name: str) -> str:
         if shutil.which(program) and (name == MOTO or os.environ.get("ELASTICMQ")):
             return ""
         return f"skipped: {name} is not installed ({_OF_SQS[name]})"
+    if name in (HUEY, RQ):
+        there = importlib.util.find_spec(name) is not None
+        return "" if there else f"skipped: {name} is not installed (pip install {name})"
     if name == NATS:
         return _missing_nats()
     needed = {
@@ -232,21 +237,27 @@ def redis(place: Place, connections: int, seconds: float, size: int) -> float:
         subprocess.CalledProcessError: the load failed.
         AssertionError: messages were lost.
     """
-    with place.fresh("redis") as folder:
-        port = _free_port()
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
-        command += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        command += ["--auto-aof-rewrite-percentage", "0"]
-        with _server(command, port):
-            # It takes a number of requests, not a time: find out how many fill it.
-            few = 20 * connections + 200
-            trial = _redis_benchmark(port, connections, few, size)
-            many = max(1000, int(trial * seconds))
-            found = _redis_benchmark(port, connections, many, size)
-            command = ["redis-cli", "-p", str(port), "llen", "mylist"]
-            held = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-            assert held == few + many, f"the list has {held} messages, not {few + many}"
-            return found
+    with place.fresh("redis") as folder, started_redis(folder) as port:
+        # It takes a number of requests, not a time: find out how many fill it.
+        few = 20 * connections + 200
+        trial = _redis_benchmark(port, connections, few, size)
+        many = max(1000, int(trial * seconds))
+        found = _redis_benchmark(port, connections, many, size)
+        command = ["redis-cli", "-p", str(port), "llen", "mylist"]
+        held = int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        assert held == few + many, f"the list has {held} messages, not {few + many}"
+        return found
+
+
+@contextlib.contextmanager
+def started_redis(folder: Path) -> Iterator[int]:
+    """One that syncs its file in a folder before each answer; its port."""
+    port = _free_port()
+    command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)]
+    command += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+    command += ["--auto-aof-rewrite-percentage", "0"]
+    with _server(command, port):
+        yield port
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ LIBRARY_ROWS = (
     "mover-rate",
     "mover-latency",
     "mover-timers",
+    "tasks",
 )
 DAEMON_ROWS = ("mover-restart", "longpoll", "reaper", "memory", "ui-page")
 EMODB_ROWS = ("emodb-send", "emodb-poll", "emodb-depth")

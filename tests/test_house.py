@@ -27,8 +27,9 @@ def test_no_module_has_more_than_400_lines() -> None:
 
 def test_the_number_of_lines_is_within_the_limits() -> None:
     """Decision 36: lower the limits when code is removed, and justify a higher one in a commit."""
-    fsmq, optional = HOME / "fsmq", ("http", "client", "dyno", "pipeline", "cli/pipeline")
-    parts = [*(fsmq / name for name in optional), fsmq / "daemons" / "serving.py"]
+    fsmq, optional = HOME / "fsmq", ("http", "client", "dyno", "pipeline", "tasks")
+    parts = [fsmq / name for name in (*optional, "cli/pipeline", "cli/work.py")]
+    parts.append(fsmq / "daemons" / "serving.py")
     lines: Counter[str] = Counter()
     for path in [*MODULES, *(HOME / "tests").rglob("*.py")]:
         number = path.read_text().count("\n")
@@ -37,7 +38,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 97_500, "the core": 55_500, "tests": 110_500}
+    limits = {"fsmq": 100_000, "the core": 55_500, "tests": 112_300}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 
@@ -47,7 +48,9 @@ def test_no_folder_has_more_than_20_modules() -> None:
     assert {folder: number for folder, number in modules.items() if number > 20} == {}
 
 
-@pytest.mark.parametrize("package", ["cli", "client", "daemons", "http", "pipeline", "spool"])
+@pytest.mark.parametrize(
+    "package", ["cli", "client", "daemons", "http", "pipeline", "spool", "tasks"]
+)
 def test_module_names_are_unique_in_a_package(package: str) -> None:
     apart = {*DIALECTS, "_sync"}
 

@@ -54,7 +54,6 @@ OTHERS_OPTIONS = {
     "--modify-window",
     "--now",
     "--restart",
-    "--stop-timeout",
     "--xattrs",
 }
 # Names of other requests in the section of a request.

@@ -33,6 +33,7 @@ from . import (
     spark_drain,
     spark_write,
     sqs,
+    tasks,
 )
 
 Row = Callable[[Bench], Outcome]
@@ -80,6 +81,7 @@ ROWS: dict[str, Row] = {
     "two-hosts": dynamiq.hosts,
     "rivals-put": rivals.put,
     "rivals-life": rivals.life,
+    "tasks": tasks.tasks,
     "sqs-send-batch": sqs.send_batches,
     "sqs-send": sqs.send,
     "sqs-receive-delete": sqs.receive_and_delete,

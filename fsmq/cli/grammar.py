@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Mapping[str, str | Noun]] = {
         "release": "fsmq.cli.messages.settle:release",
         "bury": "fsmq.cli.messages.settle:bury",
         "priority": "fsmq.cli.messages.settle:priority",
+        "remove": "fsmq.cli.messages.settle:remove",
         "peek": "fsmq.cli.messages.peek:peek",
         "find": "fsmq.cli.messages.find:find",
         "life": "fsmq.cli.messages.life:life",
@@ -150,6 +151,7 @@ COMMANDS: Mapping[str, Mapping[str, str | Noun]] = {
         "settings": "fsmq.cli.admin.settings:settings",
         "completion": "fsmq.cli.admin.completion:completion",
         "pipeline": "fsmq.cli.pipeline:pipeline",
+        "work": "fsmq.cli.work:work",
     },
 }
 """Every command, under the heading that ``fsmq --help`` lists it with; loaded when it is used."""

@@ -12,6 +12,7 @@ from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
 from fsmq.spool.errors import FsmqError, UnusableSpool
 from fsmq.spool.index.events import check_watched, must_poll
+from fsmq.spool.layout.filesystem import refuse_root
 from fsmq.spool.layout.transitions import DELAY, NEW, QUEUES
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.log.upkeep import UpkeepThread
@@ -65,6 +66,7 @@ def main(options: MoverOptions) -> int:
 
 def _open(options: MoverOptions) -> Tree:
     if options.root is not None:
+        refuse_root(options.root)
         return Tree(options.root)
     assert options.source is not None
     assert options.destination is not None
@@ -72,6 +74,7 @@ def _open(options: MoverOptions) -> Tree:
     for folder in (source, destination):
         if not folder.is_dir():
             raise UnusableSpool(f"{folder} is not a folder: create it, or give another")
+        refuse_root(folder)
     if source.stat().st_dev != destination.stat().st_dev:
         raise UnusableSpool(
             f"{source} and {destination} are on two filesystems, where no rename is atomic:"

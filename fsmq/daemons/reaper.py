@@ -14,7 +14,7 @@ from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.spool.errors import UnusableSpool
 from fsmq.spool.index.events import Events, check_watched, must_poll
-from fsmq.spool.layout.filesystem import is_network, kind_of, refuse_snapshot
+from fsmq.spool.layout.filesystem import is_network, kind_of, refuse_root, refuse_snapshot
 from fsmq.spool.layout.transitions import REAPED, REMOVE
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.moves.ended import forget_ended
@@ -57,6 +57,7 @@ def main(options: ReaperOptions) -> int:
 
 def _open(options: ReaperOptions) -> Tree:
     source = options.source.absolute()
+    refuse_root(options.root or source)
     ours = options.root is not None or source == DEFAULT_ROOT / REMOVE
     if ours:
         return Tree(source.parent)

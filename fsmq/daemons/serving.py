@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from fsmq.daemons.listening import CAN_YIELD, Yielding, handed_down, listen, listen_admin, url
+from fsmq.daemons.listening import bind, handed_down, listen, url
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION
 from fsmq.daemons.process.filewatch import FileWatch
@@ -52,7 +52,7 @@ def serve(options: MqOptions) -> int:
         return EXIT_CONFIGURATION
     try:
         listening = handed_down(options) or listen_fds() or [listen(options)]
-        admin = _listen_admin(options, dialects, listening)
+        admin = _listen_admin(options, dialects)
     except OSError as error:
         log.error("cannot listen", address=options.address, port=options.port, error=error.strerror)
         return EXIT_CONFIGURATION
@@ -88,22 +88,17 @@ def serve(options: MqOptions) -> int:
 
 
 class Admin(NamedTuple):
-    """The admin port of a dialect. is_asked: whether the operator has named it."""
+    """The admin port of a dialect."""
 
     dialect: str
-    is_asked: bool
     socket: socket.socket
 
 
-def _listen_admin(
-    options: MqOptions, dialects: Sequence[type[Dialect]], listening: list[socket.socket]
-) -> Admin | None:
-    """The admin port of the dialect that has one. Raises OSError."""
+def _listen_admin(options: MqOptions, dialects: Sequence[type[Dialect]]) -> Admin | None:
+    """The admin port, if the operator has asked for one. Raises OSError."""
     for dialect in dialects:
-        if dialect.admin_port:
-            asked = options.of_dialects[dialect.admin_port]
-            taken = listen_admin(options, asked, listening)
-            return None if taken is None else Admin(dialect.name, asked is not None, taken)
+        if dialect.admin_port and (port := options.of_dialects[dialect.admin_port]):
+            return Admin(dialect.name, bind(options.address, port, shared=options.processes > 1))
     return None
 
 
@@ -202,14 +197,10 @@ class _Daemon:
         """Serve the admin port, if there is one; returns a function that stops it."""
         async with AsyncExitStack() as started:
             if self._admin is not None:
-                named, is_asked, listening = self._admin
+                named, listening = self._admin
                 [admin] = [one.admin() for one in dialects if one.name == named]
                 await admin.start(listening)
                 started.push_async_callback(admin.stop)
-                if not is_asked and CAN_YIELD:
-                    port = listening.getsockname()[1]
-                    yielding = Yielding(port, self._options.process_index or 0, admin.stop)
-                    started.callback(yielding.close)
             return started.pop_all().aclose
 
     def _on_stop(self, number: int) -> None:

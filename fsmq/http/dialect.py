@@ -40,8 +40,7 @@ class Dialect(ABC):
     name: as ``--dialects`` takes it.
     prefixes: the first segments of its paths.
     in_document: whether the OpenAPI document includes it.
-    admin_port: the field of the setting with the port of `admin`, by default the port of requests
-        plus one; empty: it has no admin port.
+    admin_port: the field of the setting with the port of `admin`; empty: it has no admin port.
     """
 
     name: ClassVar[str]

@@ -19,7 +19,7 @@ from .index.events import Events, WatchMode, check_watched, must_poll
 from .index.ready import Ready
 from .index.share import WHOLE, Share
 from .indexed import Indexed
-from .layout.filesystem import Filesystem, examine, refuse_snapshot
+from .layout.filesystem import Filesystem, examine, refuse_root, refuse_snapshot
 from .layout.messages.message import Message
 from .layout.names import check_queue
 from .layout.settings import LONGEST_WAIT_S, QueueSettings, check_seconds
@@ -95,7 +95,8 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
     error. Close it, or use it in a ``with``.
 
     Raises:
-        UnusableSpool: the root cannot be opened or created, or lacks the events demanded.
+        UnusableSpool: the root cannot be opened or created, or lacks the events demanded; or root
+            opens what belongs to another user.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Spool(OverviewOfSpool, MovesOfSpool, SchedulesOfSpool):
         program: str = "library",
         clock: Callable[[], float] = time.time,
     ) -> None:
+        refuse_root(Path(root))
         self.tree = Tree(root, create=create)
         try:
             self.context, self.filesystem = open_context(self.tree)

@@ -17,7 +17,7 @@ from tests.harness.rounds import part_of
 from tests.harness.suite import HOME, eventually
 
 # Arguments with which verbs end by themselves; the others print what they lack.
-_ON_JOBS = ["put", "ack", "renew", "release", "bury", "peek"]
+_ON_JOBS = ["put", "ack", "renew", "release", "bury", "remove", "peek"]
 _ON_JOBS += [f"queue {verb}" for verb in ("show", "config", "pause", "resume", "history")]
 USES = {
     **{verb: ["jobs"] for verb in _ON_JOBS},
@@ -61,7 +61,7 @@ def test_a_verb_with_a_closed_file_loses_no_message(root: Path, verb: str, close
     assert done.returncode != 70, done.stderr
     assert b"Traceback" not in done.stderr
     if closed == 0:
-        assert verb not in ("put", "ack") or b"standard input is closed" in done.stderr
+        assert verb not in ("put", "ack", "remove") or b"standard input is closed" in done.stderr
     with Spool(root, sync="none", create=False) as spool:
         spool.deliver()
         removes = verb in ("queue purge", "queue delete") or (verb == "get" and closed != 1)

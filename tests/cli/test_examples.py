@@ -22,7 +22,7 @@ from tests.harness.rounds import part_of
 COMMANDS = PROGRAMS | {f"fsmq {name}": command for name, command in commands(groups=True)}
 # Examples that run until stopped, need a server, Spark or root, or measure.
 NOT_RUN = re.compile(
-    r"--follow|--watch|--exec|^tail|^fsmq up|^fsmq top$|^mq|http:|pipeline|^fsmq bench|> /etc"
+    r"--follow|--watch|--exec|^tail|^fsmq (up|work|bench)|^fsmq top$|^mq|http:|pipeline|> /etc"
 )
 # Exit codes other than 0: nothing is recorded or that old; a warning.
 CODES = {

@@ -34,7 +34,7 @@ def test_find_and_life_follow_a_message(both: dict[str, Command], where: str) ->
     [place] = fsmq.json("find", message_id)["places"]
     assert (place["queue"], place["state"], place["deliveries"]) == (queue, "in_flight", 1)
     both["server"]("bury", queue, message_id)
-    both["server"]("ack", f"{queue}.dead", message_id)
+    both["server"]("remove", f"{queue}.dead", message_id)
     fsmq("find", message_id, code=3)
 
     def has_gone() -> bool:

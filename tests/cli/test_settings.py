@@ -1,8 +1,9 @@
-"""``fsmq settings`` prints all settings, also as a file to start from."""
+"""``fsmq settings`` prints all settings, also as a file to start from; settings of new queues."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 from fsmq.cli.admin.settings import settings
 from fsmq.daemons.settings.settings import SETTINGS
-from tests.harness.suite import HOME
+from tests.cli.helpers import Command
+from tests.harness.suite import HOME, Suite
 from tests.test_options import PROGRAMS, Ran
 
 VALUE = re.compile(r"^# ([a-z-]+ = )(?!\()", re.MULTILINE)
@@ -50,3 +52,28 @@ def test_every_setting_is_in_each_form() -> None:
 
 def test_the_page_has_what_the_command_prints() -> None:
     assert printed("--toml").strip() in (HOME / "docs" / "settings.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "bad", ["max_depth=0", "max_deliveries=3", "nosuch=1", "dead_letter_queue=q"]
+)
+@pytest.mark.parametrize("at", ["folder", "server"])
+def test_a_refused_setting_leaves_no_queue(suite: Suite, at: str, bad: str) -> None:
+    fsmq = Command(suite.url if at == "server" else suite.root)
+    done = fsmq("queue", "create", "q", "retention=7d", bad, code=2)
+    assert bad.split("=")[0] in done.stderr.decode()
+    assert "q" not in fsmq.out("queue", "list", "--names").split()
+
+
+def test_what_a_server_refuses_leaves_no_queue(tmp_path: Path) -> None:
+    """A key that may not bury into another queue."""
+    keys = tmp_path / "keys.toml"
+    key = Command("").out("key", "create", "app", "--admin=app.*", f"--keys={keys}").strip()
+    with Suite(tmp_path / "mq", mq_options=[f"--keys={keys}"]) as suite:
+        fsmq = Command(suite.url)
+        settings = ["max_deliveries=3", "dead_letter_queue=other"]
+        fsmq("queue", "create", "app.jobs", *settings, code=77, FSMQ_KEY=key)
+        assert os.listdir(suite.root / "queues") == []
+        settings = ["max_deliveries=3", "dead_letter_queue=app.dead"]
+        fsmq("queue", "create", "app.jobs", *settings, FSMQ_KEY=key)
+        assert sorted(os.listdir(suite.root / "queues")) == ["app.dead", "app.jobs"]

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from fsmq.spool import Spool
+from fsmq import Spool
+from fsmq.spool.layout.claim_names import claim_seen
+from fsmq.wire import moment
 from tests.cli.helpers import FSMQ, Command, environment
 from tests.harness.suite import Suite, eventually
 
@@ -175,12 +178,84 @@ def test_peek_claims_nothing(alone: Command) -> None:
 def test_ids_are_read_from_a_pipe_and_missing_ones_reported(alone: Command) -> None:
     ids = alone.out("put", "jobs", "--lines", stdin=b"a\nb\n").split()
     done = alone(
-        "ack", "jobs", "--json", code=3, stdin="\n".join([ids[0], "nope", ids[1]]).encode()
+        "remove", "jobs", "--json", code=3, stdin="\n".join([ids[0], "nope", ids[1]]).encode()
     )
     assert [json.loads(line)["done"] for line in done.stdout.splitlines()] == [True, False, True]
     assert b"nope: it is not there" in done.stderr
     assert b"nope" in alone("release", "jobs", "nope", code=3).stderr
     assert b"nope" in alone("renew", "jobs", "nope", code=3).stderr
+
+
+def test_peek_shows_how_often_a_dead_letter_was_delivered(fsmq: Command) -> None:
+    fsmq("queue", "create", "failing.dead")
+    config = ("max_deliveries=2", "dead_letter_queue=failing.dead")
+    fsmq("queue", "create", "failing", *config)
+    fsmq("put", "failing", stdin=b"hello")
+    for _ in range(2):
+        message = json.loads(fsmq.out("get", "failing", "--wait=20", "--json"))
+        fsmq("release", "failing", message["id"])
+    eventually(lambda: fsmq.counts("failing.dead") == {"ready": 1})
+    head, row = fsmq.out("peek", "failing.dead").splitlines()
+    at = head.index("DELIVERIES") + len("DELIVERIES")
+    assert row[:at].split()[-1] == "2"
+
+
+def test_an_own_id_that_is_not_the_whole_id_is_named(fsmq: Command) -> None:
+    asked = ("--id=bob", "--priority=3", "--attribute", "a=b")
+    whole = fsmq.out("put", "jobs", *asked, stdin=b"hello").strip()
+    assert whole == "p03.@bob@.h"
+    hint = b"its whole id is p03.@bob@.h"
+    for verb in ("ack", "release", "peek", "redrive"):
+        assert hint in fsmq(verb, "jobs", "bob", code=3).stderr
+    fsmq("queue", "create", "other")
+    assert hint in fsmq("mv", "jobs", "other", "bob", code=3).stderr
+    assert hint in fsmq("life", "jobs/bob", code=3).stderr
+    assert b"whole id" not in fsmq("ack", "jobs", "bill", code=3).stderr
+    fsmq("remove", "jobs", whole)
+
+
+@pytest.mark.parametrize("at", ["folder", "server"])
+def test_only_a_message_in_flight_is_acknowledged(suite: Suite, at: str) -> None:
+    fsmq, queue = Command(suite.url if at == "server" else suite.root), f"settled-{at}"
+    fsmq("queue", "create", queue)
+    held = fsmq.out("put", queue, "--body=x").strip()
+    [claimed] = fsmq.lines("get", queue, "--wait=20", "--visibility=1h")
+    ready = fsmq.out("put", queue, "--body=x").strip()
+    late = fsmq.out("put", queue, "--body=x", "--delay=1h").strip()
+    eventually(lambda: fsmq.counts(queue) == {"ready": 1, "in_flight": 1, "delayed": 1})
+    done = fsmq("ack", queue, ready, "nope", late, held, code=3)
+    told = done.stderr.decode().splitlines()
+    how = f"not in flight; to remove it all the same: fsmq remove {queue}"
+    assert told == [
+        f"fsmq: {ready}: it is ready, {how} {ready}",
+        "fsmq: nope: it is not there",
+        f"fsmq: {late}: it is delayed, {how} {late}",
+    ]
+    assert claimed["id"] == held
+    eventually(lambda: fsmq.counts(queue) == {"ready": 1, "delayed": 1})
+    assert b"nope: it is not there" in fsmq("remove", queue, ready, "nope", late, code=3).stderr
+    eventually(lambda: fsmq.counts(queue) == {})
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_look_tells_the_name_of_a_claim(root: Path, renewed: bool) -> None:
+    with Spool(root, sync="none") as spool:
+        jobs = spool.queue("jobs", create=True)
+        for _ in range(20):
+            jobs.put(b"x", id="one")
+            [message] = jobs.claim(visibility=60)
+            jobs.release(message)
+            [message] = jobs.claim(visibility=60)
+            if renewed:
+                jobs.renew(message, visibility=90)
+            seen = jobs.find("one")
+            assert seen is not None
+            assert seen.deadline is not None
+            assert claim_seen(seen.deliveries, seen.deadline) == message.claim
+            # As a server tells it: to the millisecond.
+            at = datetime.fromisoformat(moment(seen.deadline)).timestamp()
+            assert claim_seen(seen.deliveries, at) == message.claim
+            assert jobs.ack_each([message]) == ["removed"]
 
 
 def test_a_closed_pipe_loses_no_message(alone: Command) -> None:
@@ -407,7 +482,7 @@ def test_verbs_work_on_a_server(suite: Suite) -> None:
     eventually(lambda: url.counts("web") == {"ready": 3, "in_flight": 1})
     assert [m["id"] for m in url.lines("peek", "web")] == ids[1:]
     assert [m["id"] for m in url.lines("peek", "web", "--state=in_flight")] == ids[:1]
-    done = url("ack", "web", "--json", ids[1], "nope", ids[2], code=3)
+    done = url("remove", "web", "--json", ids[1], "nope", ids[2], code=3)
     assert [json.loads(line)["done"] for line in done.stdout.splitlines()] == [True, False, True]
     changed = url.out("priority", "web", "5", ids[3]).strip()
     assert url.out("priority", "web", "0", changed).strip() == ids[3]

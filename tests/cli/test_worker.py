@@ -462,3 +462,12 @@ def test_get_acknowledges_in_several_queues(several: Command) -> None:
     several("get", "low,x*", code=1)
     several("get", "low,none", code=3)
     several("get", "low,low", code=2)
+
+
+def test_a_worker_tells_once_that_it_waits(fsmq: Command, worker: Start) -> None:
+    process = worker("cat >/dev/null", "--count=2")
+    assert next_line(process) == b"fsmq: waiting for messages in jobs\n"
+    fsmq("put", "jobs", "--lines", stdin=b"a\nb\n")
+    assert ended(process) == ""
+    done = fsmq("get", "jobs", "--exec", "cat", "--wait=1100ms")
+    assert done.stderr == b""

@@ -290,7 +290,7 @@ COMMANDS: Mapping[str, Sequence[Command]] = {
         Command("priority", {"priority": "priority"}),
     ],
     "remove": [Command("ack", _CLAIM_OPTION)],
-    "ack": [Command("ack")],
+    "ack": [Command("ack"), Command("remove")],
     "peek": [
         # It requests page after page.
         Command(

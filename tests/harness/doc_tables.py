@@ -19,6 +19,7 @@ from fsmq.spool.layout import settings as of_queues
 from fsmq.spool.layout.settings_base import REQUIRED, Setting
 from fsmq.spool.schedules import schedule_settings as of_schedules
 from fsmq.spool.worker import handlers as of_workers
+from fsmq.tasks import options as of_tasks
 from tests.harness.described import METHODS, native_routes, routes_by_id
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -78,11 +79,12 @@ _SETTINGS = {
     "`PATCH /{queue}`": of_queues.SETTINGS,
     "`GET /_schedules`": of_schedules.SETTINGS,
     "Workers": of_workers.OPTIONS,
+    "What a worker does": of_tasks.OPTIONS,
 }
 
 
 def settings(heading: str, names: Sequence[str]) -> Iterable[Row]:
-    """The settings of a queue, a schedule or a worker."""
+    """The settings of a queue, a schedule, a worker or a task."""
     for name, one in _SETTINGS[heading].items():
         kind = one.kind
         values = (kind.limits or kind.expected).replace(str(2**40), "2^40")
@@ -202,7 +204,7 @@ def _line(cells: Row) -> str:
 
 def unlike() -> dict[Path, str]:
     """The pages that are not up to date, with their right content."""
-    pages = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
+    pages = {page: page.read_text() for page in sorted(DOCS.rglob("*.md"))}
     expected = {page: made(text) for page, text in pages.items()}
     return {page: text for page, text in expected.items() if text != pages[page]}
 

@@ -212,10 +212,7 @@ class Suite:
     def __enter__(self) -> Suite:
         mq = self._programs["mq"].options
         self._holder, port = held()
-        # As with port 0, there is no admin port for EmoDB.
         mq[mq.index("--port=0")] = f"--port={port}"
-        if not any(option.startswith("--port=") for option in mq[2:]):
-            mq.insert(2, "--admin-port=0")
         try:
             for name in list(self._programs):
                 self.start(name)

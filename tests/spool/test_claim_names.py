@@ -277,3 +277,11 @@ def test_names_are_read_as_they_are_written() -> None:
         assert check_claim(name) == name == f"c{deliveries}-{digits:02d}"
         later = of_same_claim(Stamp(deadline_ms, deliveries), int(time.time() * 1000))
         assert claim_name(stamps, deliveries, later) == name
+
+
+def test_an_error_names_the_whole_id_of_an_own_id(jobs: Queue) -> None:
+    whole = jobs.put(b"x", id="bob", attributes={"a": "b"})
+    jobs.claim()
+    with pytest.raises(NoSuchMessage, match=f"its whole id is {whole}"):
+        jobs.release("bob")
+    assert "own_id='bob'" in repr(jobs.find(whole))

@@ -13,6 +13,7 @@ import pytest
 
 from fsmq import InvalidValue
 from fsmq.spool import Spool
+from fsmq.spool.layout.messages.dead_letter import MAX_NOTED_BYTES
 from fsmq.spool.layout.uuids import derived_uuid7
 from fsmq.spool.records import life
 from fsmq.spool.records.gone import last_places
@@ -220,9 +221,38 @@ def test_only_lines_with_the_id_are_parsed(
     assert len(parsed) == 1
 
 
+@pytest.mark.parametrize("how", ["at once", "after a delay", "after a backoff"])
+def test_a_life_says_why_a_message_is_tried_again(root: Path, how: str) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs", create=True)
+        if how == "after a backoff":
+            jobs.configure(retry_backoff=1)
+        message_id = jobs.put(b"hello")
+        reason = "Timeout: " + "é" * 300
+        jobs.claim()[0].release(5 if how == "after a delay" else 0, reason=reason)
+        spool.context.journal.flush()
+        last = jobs.life(message_id).steps[-1]
+    assert last.event == "released"
+    assert (last.reason or "").startswith("Timeout: éé")
+    assert len((last.reason or "").encode()) <= MAX_NOTED_BYTES
+    assert f"“{last.reason}”" in details(last)
+
+
+def test_a_life_says_why_a_message_was_buried(root: Path) -> None:
+    with Spool(root, sync="none", journal=True) as spool:
+        jobs = spool.queue("jobs", create=True)
+        jobs.configure(max_deliveries=1, dead_letter_queue="dead")
+        first, second = jobs.put(b"1"), jobs.put(b"2")
+        jobs.claim()[0].bury("no address")
+        jobs.claim()[0].release(reason="no answer")
+        spool.context.journal.flush()
+        reasons = [jobs.life(one).steps[-1].reason for one in (first, second)]
+    assert reasons == ["no address", "max_deliveries: no answer"]
+
+
 def test_a_step_survives_a_round_trip_through_json() -> None:
     line = step(1.234, "moved", "x", size=5, deliveries=2, claim_ms=1500, host="a", via="mover")
-    line |= {"from": "a", "to": "b", "was": "y"}
+    line |= {"from": "a", "to": "b", "was": "y", "reason": "why"}
     assert LifeStep.from_json({"v": 1, **line}).as_json() == line
 
 

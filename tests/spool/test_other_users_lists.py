@@ -57,9 +57,7 @@ def test_outcomes_of_moves_are_removed(shared: Path) -> None:
 
 
 def test_queues_are_counted(shared: Path) -> None:
-    with Spool(shared, sync="none") as spool:
-        spool.create_queue("theirs")
-    os.chown(shared / "queues" / "theirs", *os.stat(shared)[4:6])
+    as_daemon(shared, lambda spool: spool.create_queue("theirs"))
     put_unreadable(shared / "config" / "theirs.json")
     assert as_daemon(shared, lambda spool: list(spool.survey())) == "['jobs']"
 
@@ -102,11 +100,7 @@ def test_an_unreadable_marker_without_a_schedule_holds_up_no_schedule(shared: Pa
 
 
 def test_a_topic_reaches_its_other_subscribers(shared: Path) -> None:
-    with Spool(shared, sync="none") as spool:
-        spool.create_topic("news")
-        spool.create_queue("theirs")
-    for path in (shared / "topics" / "news", shared / "queues" / "theirs"):
-        os.chown(path, *os.stat(shared)[4:6])
+    as_daemon(shared, lambda spool: (spool.create_topic("news"), spool.create_queue("theirs")))
     put_unreadable(shared / "topics" / "news" / "theirs")
 
     def publish(spool: Spool) -> list[str]:

@@ -57,6 +57,20 @@ def test_the_exposure_of_a_unit_is_below_its_limit(units: Path, unit: Path, most
     assert done.returncode == 0, done.stdout
 
 
+def test_the_unit_for_a_wheel_has_the_sandbox(tmp_path: Path) -> None:
+    page = (HOME / "docs" / "systemd.md").read_text()
+    [text] = re.findall(r"^```ini\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    unit = tmp_path / "fsmq.service"
+    unit.write_text(re.sub(r"/opt/fsmq/bin/fsmq", sys.executable, text))
+    verified = analyze(tmp_path, "verify", f"./{unit.name}")
+    assert (verified.returncode, verified.stderr) == (0, "")
+    done = analyze(tmp_path, "security", "--offline=yes", "--threshold=20", f"./{unit.name}")
+    assert done.returncode == 0, done.stdout
+    sandbox = UNITS[0].read_text().partition("# What the three programs may do")[2]
+    assert "ProtectSystem=strict" in sandbox
+    assert set(sandbox.split("\n\n")[0].splitlines()[1:]) <= set(text.splitlines())
+
+
 def test_the_sandbox_is_the_same_for_all() -> None:
     begin = "# What the three programs may do"
     sandboxes = {unit.read_text().partition(begin)[2].split("\n\n")[0] for unit in UNITS}

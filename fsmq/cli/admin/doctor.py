@@ -13,7 +13,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.output import json_option
-from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place
+from fsmq.cli.place.place import Place, Root, at_option, is_default, open_place, survey_all
 from fsmq.spool.errors import FsmqError
 from fsmq.spool.fsck import printable
 from fsmq.spool.probe import cleaned_at_boot
@@ -73,7 +73,10 @@ def _findings(place: Place) -> Iterator[Finding]:
         yield from examine(place.context, place.where)
     else:
         yield from _health(place)
-        overviews = place.survey()
+        overviews, unread = survey_all(place)
+        for name in unread:
+            advice = "check the owner and the mode of its files: fsmq fsck on the folder"
+            yield Finding("unreadable", Health.ERROR, f"{name} cannot be read", advice)
         settings = {name: place.queue(name).settings() for name in overviews}
         yield from of_queues(overviews, settings, {})
     yield from of_schedules(place.schedules())

@@ -74,7 +74,7 @@ def up(options: UpOptions) -> int:
             mq.argv = [*mq.argv, f"--port={found[1]}"]
         lines = [f"fsmq is up: {url}", f"root:       {root}"]
         if admin := re.search(r"admin port (\d+) of (\w+)", statuses["mq"]):
-            lines.append(f"admin port: {admin[1]} of {admin[2]}; FSMQ_ADMIN_PORT=0 for none")
+            lines.append(f"admin port: {admin[1]} of {admin[2]}")
         _print(*lines)
 
     with lock:

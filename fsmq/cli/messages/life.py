@@ -10,6 +10,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import whole_ids
 from fsmq.cli.output import json_option
 from fsmq.cli.place.place import Place, Root, RootQueue, at_option, open_place
 from fsmq.spool import NoSuchQueue
@@ -40,6 +41,7 @@ def life(message: str, own: str | None, at: str | None, as_json: bool) -> None:
     with open_place(at) as place:
         steps = in_order(_steps(place, queue, message_id))
         most = _max_deliveries(place, queue)
+        hint = "" if steps else whole_ids(place, queue, message_id)
     if as_json:
         for step in steps:
             output.line(step.as_json())
@@ -47,7 +49,7 @@ def life(message: str, own: str | None, at: str | None, as_json: bool) -> None:
         _show(steps, most)
     missing = gap(steps)
     if missing is not None:
-        report(f"{message_id}: {missing}")
+        report(f"{message_id}: {missing}{hint}")
     if not steps:
         sys.exit(Exit.NOT_FOUND)
 

@@ -9,6 +9,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import report_whole_ids
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE
 from fsmq.cli.place.place import Place, at_option, open_place
@@ -60,6 +61,8 @@ def mv(
                 done = opened.move_to(
                     other, only=ids or None, in_flight=in_flight, rate=rate, progress=show
                 )
+            if ids and done.moved + done.conflicts < len(ids):
+                report_whole_ids(place, one, ids)
             moved = Moved(moved.moved + done.moved, moved.conflicts + done.conflicts)
     if as_json:
         output.document({"source": source, "target": target, **moved._asdict()})

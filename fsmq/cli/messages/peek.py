@@ -10,9 +10,10 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import whole_ids
 from fsmq.cli.output import json_option, span
 from fsmq.cli.params import SPAN, attribute_option, attributes_of, queue_argument
-from fsmq.cli.place.place import Queue, at_option, open_place
+from fsmq.cli.place.place import Place, Queue, at_option, open_place
 from fsmq.spool import Message
 from fsmq.spool.fsck import printable
 from fsmq.spool.layout.messages.dead_letter import DeadLetter
@@ -68,7 +69,7 @@ def peek(
     with open_place(at) as place:
         opened = place.queue(queue)
         if ids:
-            found = list(_named(opened, ids))
+            found = list(_named(place, opened, ids))
         elif pairs or contains is not None or older_than is not None:
             found = _search(opened, count, state, after, pairs, contains, older_than, budget)
         else:
@@ -118,13 +119,14 @@ def _search(
     return found
 
 
-def _named(queue: Queue, ids: Sequence[str]) -> Iterator[Message]:
+def _named(place: Place, queue: Queue, ids: Sequence[str]) -> Iterator[Message]:
     for message_id in ids:
         message = queue.find(message_id)
         if message is not None:
             yield message
         else:
-            report(f"{message_id}: it is in no state")
+            hint = whole_ids(place, queue.name, message_id)
+            report(f"{message_id}: it is in no state{hint}")
 
 
 def _show(messages: Sequence[Message]) -> None:
@@ -140,7 +142,7 @@ def _show(messages: Sequence[Message]) -> None:
                 _preview(message.body),
                 *(_of_dead(message.dead_letter) if has_dead else ()),
                 size(len(message.body)),
-                "?" if message.deliveries is None else str(message.deliveries),
+                _deliveries(message),
                 span(None if message.created_at is None else now - message.created_at),
                 span(None if message.deadline is None else message.deadline - now),
             ]
@@ -148,6 +150,15 @@ def _show(messages: Sequence[Message]) -> None:
         ],
         left=3 + len(of_dead),
     )
+
+
+def _deliveries(message: Message) -> str:
+    """How often it was delivered; of a dead letter, before its burial and since."""
+    here = "?" if message.deliveries is None else str(message.deliveries)
+    dead = message.dead_letter
+    if dead is None or dead.deliveries is None:
+        return here
+    return f"{dead.deliveries}, {here} since" if message.deliveries else str(dead.deliveries)
 
 
 def _of_dead(dead: DeadLetter | None) -> tuple[str, str]:

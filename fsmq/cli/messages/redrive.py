@@ -10,6 +10,7 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import report_whole_ids
 from fsmq.cli.output import bar, json_option
 from fsmq.cli.params import QUEUE, queue_argument
 from fsmq.cli.place.place import Place, at_option, open_place
@@ -26,7 +27,7 @@ _LOOK_S = 0.2
 @queue_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @at_option
-@click.option("--to", type=QUEUE, help="Where all go.  [the queue from which each was buried]")
+@click.option("--to", type=QUEUE, help="Where all go.  [each back to its own queue]")
 @click.option("--rate", type=float, metavar="N", help="At most this many messages a second.")
 @click.option("--follow", is_flag=True, help="Wait until it is done.")
 @json_option
@@ -57,6 +58,8 @@ def redrive(
     with open_place(at, create=False) as place:
         if ids and rate is None:
             done = place.queue(queue).redrive(only=ids, to=to)
+            if done.moved + done.conflicts + done.no_origin < len(set(ids)):
+                report_whole_ids(place, queue, ids)
             _end_of_some(queue, ids, done, as_json)
             return
         move = place.begin_redrive(queue, to=to, rate=rate, only=ids or None)

@@ -1,4 +1,5 @@
-"""What ends or prolongs a claim (``fsmq ack``, ``renew``, ``release``, ``bury``); ``priority``."""
+"""What ends or prolongs a claim (``fsmq ack``, ``renew``, ``release``, ``bury``); ``priority``,
+``remove``."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import click
 
 from fsmq.cli import output
 from fsmq.cli.failures import Exit, report
+from fsmq.cli.messages.real_id import whole_ids
 from fsmq.cli.output import json_option
 from fsmq.cli.params import ID, SPAN, claimable_argument, queue_argument
 from fsmq.cli.place.claimable import open_claimable
-from fsmq.cli.place.place import at_option, open_place
+from fsmq.cli.place.place import Place, Queue, at_option, open_place
 from fsmq.spool.errors import CLAIM_OVER
+from fsmq.spool.layout.claim_names import claim_seen
 from fsmq.wire import moment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,13 +42,13 @@ def _ids(command: F) -> F:
 @click.command("ack")
 @_ids
 def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: str | None) -> None:
-    """Acknowledge messages: the work is done, remove them.
+    """Acknowledge claimed messages: the work is done, remove them.
 
-    Works in any state, but with --claim only while that claim holds. In a channel
+    Whoever has claimed them, or with --claim only while that claim holds. In a channel
     (fsmq ack users/mailer 17) the ids are offsets of claimed messages. Without an ID, ids are read
     from standard input, one a line. Prints nothing, or with --json a line
-    {"queue": …, "id": …, "done": true} for each. Exits with 3 if one of them was not there; the
-    others are removed.
+    {"queue": …, "id": …, "done": true} for each. Exits with 3 if one of them is not in flight; the
+    others are removed. fsmq remove removes messages in any state.
 
     \b
     Examples:
@@ -54,11 +57,55 @@ def ack(queue: str, ids: Sequence[str], at: str | None, as_json: bool, claim: st
     """
     with open_place(at) as place:
         opened = open_claimable(place, queue)
-        outcomes = _Outcomes(queue, as_json)
+        outcomes = _Outcomes(place, queue, as_json)
         for part in _parts(_given(ids, claim), _TOGETHER):
-            answers = opened.ack_each(part, [claim] * len(part))
-            for message_id, what in zip(part, answers, strict=True):
+            claims = [(message_id, claim) for message_id in part]
+            if claim is None and "/" not in queue:
+                found = [(one, _claim_of(opened, one, outcomes)) for one in part]
+                claims = [(one, name) for one, name in found if name is not None]
+            if not claims:
+                continue
+            ids, names = zip(*claims, strict=True)
+            for message_id, what in zip(ids, opened.ack_each(ids, names), strict=True):
                 outcomes.of(message_id, _PROBLEMS[what])
+    outcomes.end()
+
+
+def _claim_of(opened: Queue, message_id: str, outcomes: _Outcomes) -> str | None:
+    """The name of the claim of a message; None if it has none, which is reported."""
+    message = opened.find(message_id)
+    if message is None:
+        outcomes.of(message_id, _PROBLEMS["missing"])
+    elif message.state != "in_flight" or message.deadline is None:
+        how = f"to remove it all the same: fsmq remove {opened.name} {message_id}"
+        outcomes.of(message_id, f"it is {message.state}, not in flight; {how}")
+    else:
+        return claim_seen(message.deliveries, message.deadline)
+    return None
+
+
+@click.command("remove")
+@queue_argument
+@click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")
+@at_option
+@json_option
+def remove(queue: str, ids: Sequence[str], at: str | None, as_json: bool) -> None:
+    """Remove messages in any state, also those that nobody has claimed.
+
+    A consumer that has one of them loses its claim. Without an ID, ids are read from standard
+    input, one a line. Prints nothing, or with --json a line {"queue": …, "id": …, "done": true} for
+    each. Exits with 3 if one of them was not there; the others are removed.
+
+    \b
+    Examples:
+      fsmq remove jobs order-4711
+    """
+    with open_place(at) as place:
+        opened = place.queue(queue)
+        outcomes = _Outcomes(place, queue, as_json)
+        for part in _parts(_given(ids, None), _TOGETHER):
+            for message_id, done in zip(part, opened.remove_each(part), strict=True):
+                outcomes.of(message_id, None if done else _PROBLEMS["missing"])
     outcomes.end()
 
 
@@ -178,7 +225,7 @@ def _each(
     """Do something to each message. shown: which member of its result is printed."""
     with open_place(at) as place:
         opened = open_claimable(place, queue)
-        outcomes = _Outcomes(queue, as_json)
+        outcomes = _Outcomes(place, queue, as_json)
         for message_id in ids:
             try:
                 given = do(opened, message_id) or {}
@@ -194,7 +241,8 @@ def _each(
 class _Outcomes:
     """What became of each id."""
 
-    def __init__(self, queue: str, as_json: bool) -> None:
+    def __init__(self, place: Place, queue: str, as_json: bool) -> None:
+        self._place = place
         self._queue = queue
         self._as_json = as_json
         self._missing = False
@@ -204,6 +252,8 @@ class _Outcomes:
         if self._as_json:
             output.line({"queue": self._queue, "id": message_id, "done": problem is None, **more})
         if problem is not None:
+            if not self._missing and "whole id" not in problem:  # it may take a long look
+                problem += whole_ids(self._place, self._queue, message_id)
             self._missing = True
             report(f"{message_id}: {problem}")
 

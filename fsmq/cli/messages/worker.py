@@ -99,7 +99,7 @@ class Worker:
         at: str,
         stop_removed: bool = False,
     ) -> None:
-        self._queue = open_queue(queue)
+        self._name, self._queue = queue, open_queue(queue)
         self._open: Callable[[str], Any] = cache(open_queue)
         self._at = at
         self._command = command
@@ -116,6 +116,7 @@ class Worker:
         self._fed = threading.Event()  # the feeding thread has ended
         self._settled = threading.Event()  # all claims have been settled
         self._signal = 0
+        self._has_told = False
         self._failure: FsmqError | Failure | None = None
 
     def run(self, count: int | None, wait: float | None) -> int:
@@ -124,6 +125,7 @@ class Worker:
         Returns the exit code. Raises NoSuchQueue, InvalidValue; Failure if the command
         cannot be run.
         """
+        self._has_told = wait is not None
         if self._visibility is None:
             # With 0 a message would return before its command has begun.
             self._visibility = max(1.0, self._queue.settings().visibility_timeout)
@@ -188,6 +190,10 @@ class Worker:
             report(f"cannot claim, trying again: {error}")
             self._stop.wait(getattr(error, "retry_after", _LOOK_EVERY_S))
             return None
+        if not self._has_told:  # a first message may never come: the queue may be another one
+            self._has_told = True
+            if not messages:
+                report(f"waiting for messages in {self._name}")
         if messages and self._stop.is_set():
             self._settle(messages[0], None, unseen=True)
             return None

@@ -19,6 +19,7 @@ from fsmq.spool import Claimed, FsmqError, NoSuchQueue, Spool, prepare
 from fsmq.spool.index.events import unwatched
 from fsmq.spool.layout.transitions import MESSAGE_FOLDERS
 from fsmq.spool.queue import Queue as SpoolQueue
+from fsmq.spool.views.counts import Overview
 
 if TYPE_CHECKING:
     from fsmq.cli.place.server import Server
@@ -152,6 +153,15 @@ def open_place(at: str | None, *, create: bool = False, patience: float | None =
 
         return Server(place, patience)
     return Root(_folder(place), create=create)
+
+
+def survey_all(place: Place) -> tuple[dict[str, Overview], list[str]]:
+    """All queues that can be read, and the names of the others."""
+    before = place.queues()
+    overviews = place.survey()
+    missing = [name for name in before if name not in overviews]
+    there = set(place.queues()) if missing else set()  # without those that were deleted
+    return overviews, [name for name in missing if name in there]
 
 
 def report_delays(place: Place) -> None:

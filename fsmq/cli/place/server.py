@@ -9,7 +9,7 @@ from http import HTTPStatus
 from fsmq.client._sync.client import Client
 from fsmq.client.errors import ConnectionFailed
 from fsmq.client.exchange import Answer, Request, Verb
-from fsmq.spool import NoSuchQueue
+from fsmq.spool import NoSuchQueue, Unavailable
 from fsmq.spool.views.counts import Overview
 
 # Long enough for a server to be restarted.
@@ -33,9 +33,11 @@ class Server(Client):
     def survey(self, queue: str | None = None) -> dict[str, Overview]:
         """Counts of all queues, or of one, and the age of the first message in each.
 
-        If messages have priorities, another one may be older.
+        If messages have priorities, another one may be older. Queues that the server cannot read
+        are left out, if all are asked for.
         """
         found = {}
+        failed: Unavailable | None = None
         for name in [queue] if queue is not None else self.queues():
             opened = self.queue(name)
             try:
@@ -46,11 +48,18 @@ class Server(Client):
                 if queue is not None:
                     raise
                 continue  # deleted meanwhile
+            except Unavailable as error:
+                if queue is not None:
+                    raise
+                failed = error
+                continue
             ages = (m.created_at for m in first)
             oldest = min((age for age in ages if age is not None), default=None)
             paused, dead = settings.pause_at(time.time()), settings.dead_letter_queue
             most, rate = settings.max_in_flight, settings.max_rate
             found[name] = Overview(counts, oldest, paused, dead, most, rate)
+        if failed is not None and not found:
+            raise failed
         return found
 
     def page(self, path: str, timeout: float | None = None) -> tuple[int, bytes]:
@@ -96,7 +105,7 @@ class ServerTraffic:
         came.subtract(last[0])
         left.subtract(last[1])
         # Less than before: a process was restarted, and counts from 0.
-        return None if min(0, *came.values(), *left.values()) < 0 else (came, left)
+        return None if min([0, *came.values(), *left.values()]) < 0 else (came, left)
 
     def _counted(self) -> tuple[Counter[str], Counter[str]] | None:
         # Imported here, because it takes long to load and only `top` needs it.

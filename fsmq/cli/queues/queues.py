@@ -15,10 +15,12 @@ from fsmq.cli.failures import Exit, report
 from fsmq.cli.input import ask, yes_option
 from fsmq.cli.output import bar, json_option, span
 from fsmq.cli.params import QUEUE, queue_argument
-from fsmq.cli.place.place import Place, Queue, at_option, open_place
+from fsmq.cli.place.place import Place, Queue, at_option, open_place, survey_all
 from fsmq.cli.queues.config import changes_argument, parsed, shown
 from fsmq.cli.queues.shards import groups, shards_of, shards_option, together
+from fsmq.spool import FsmqError, QueueSettings
 from fsmq.spool.layout.settings import SETTINGS
+from fsmq.spool.verbs.queues.creation import changed
 from fsmq.spool.views.counts import Overview
 from fsmq.words import limits, many
 
@@ -37,7 +39,8 @@ def list_queues(
     A PATTERN is as in a shell: 'jobs*'. READY can be claimed, IN FLIGHT is claimed, DELAYED is
     hidden for a time, NEW is not yet delivered; OLDEST is the age of the oldest ready message.
     PAUSED is shown if a queue is paused, DEAD LETTERS OF if one is the dead-letter queue of others.
-    The shards of a queue of dyno-queues are one line. Exits with 1 if the PATTERNs match nothing.
+    The shards of a queue of dyno-queues are one line. Queues that cannot be read are named on
+    stderr. Exits with 1 if the PATTERNs match nothing.
 
     \b
     Examples:
@@ -52,7 +55,10 @@ def list_queues(
             for name in found:
                 click.echo(name)
         else:
-            overviews = place.survey()
+            overviews, unread = survey_all(place)
+            for name in unread:
+                if _matches(name, patterns):
+                    report(f"queue {name} cannot be read: see fsmq doctor")
             if not unfold:
                 folded = groups(place, overviews)
                 overviews = {name: together(overviews, of) for name, of in folded.items()}
@@ -135,6 +141,7 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     """Create a queue, with settings if some are given.
 
     fsmq queue config --help lists them. If the queue exists already, only the settings are changed.
+    If a setting is refused, no queue is created.
     A FOLDER that is not a spool yet becomes one.
 
     \b
@@ -145,9 +152,17 @@ def create(queue: str, changes: Sequence[str], at: str | None, as_json: bool) ->
     wanted = parsed(changes)
     index, fifo = (wanted.pop(name, False) is True for name in ("index", "fifo"))
     with open_place(at, create=True) as place:
+        if wanted and not place.has_queue(queue):
+            changed(queue, QueueSettings.of({"index": index, "fifo": fifo}), wanted)  # or raises
         created = place.create_queue(queue, index=index, fifo=fifo)
-        if wanted:
-            place.queue(queue).configure(**wanted)
+        try:
+            if wanted:
+                place.queue(queue).configure(**wanted)
+        except FsmqError:
+            # A server may refuse more: a key without rights, or an older version.
+            if created and not place.queue(queue).counts().total:
+                place.queue(queue).delete()
+            raise
     if as_json:
         output.document({"queue": queue, "created": created})
     elif not created and not wanted:

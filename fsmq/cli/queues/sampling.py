@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsmq.cli.place.place import Place, Root
+from fsmq.cli.place.place import Place, Root, survey_all
 from fsmq.spool.index.events import Events, Kind
 from fsmq.spool.layout.duty_cycle import DutyCycle
 from fsmq.spool.layout.names import split_entry, split_staged
@@ -82,12 +82,14 @@ class TreeTraffic:
 
 
 class Sampler:
-    """Takes samples of a place; ``traffic`` counts what enters and leaves each queue."""
+    """Takes samples of a place. traffic: counts what enters and leaves each queue. unread: the
+    queues of the last sample that cannot be read."""
 
     def __init__(self, place: Place, interval: float) -> None:
         self._place = place
         self._interval = interval
         self.traffic = _traffic(place)
+        self.unread: list[str] = []
         self._last: float | None = None
 
     def sample(self) -> tuple[list[Row], float]:
@@ -97,7 +99,8 @@ class Sampler:
         elapsed = None if self._last is None else started - self._last
         self._last = started
         rows = []
-        for name, overview in self._place.survey().items():
+        overviews, self.unread = survey_all(self._place)
+        for name, overview in overviews.items():
             rates: list[float | None] = [None, None]
             if totals is not None and elapsed:
                 rates = [counted[name] / elapsed for counted in totals]

@@ -95,9 +95,10 @@ def _print(sampler: Sampler, where: str, once: bool, as_json: bool) -> None:
                 }
                 for row in rows
             ]
-            output.line({"at": where, "time": moment(now), "queues": queues})
+            unread = {"unreadable": sampler.unread} if sampler.unread else {}
+            output.line({"at": where, "time": moment(now), "queues": queues, **unread})
         else:
-            for line in _page(rows, where, 80, "name"):
+            for line in _page(rows, where, 80, "name", sampler.unread):
                 click.echo(line)
         if once:
             return
@@ -174,7 +175,9 @@ class _Screen:
     def _draw(self) -> None:
         name, by = _SORTS[self._sort]
         height, width = self._screen.getmaxyx()
-        title, total, head, *lines = _page(sorted(self._rows, key=by), self._where, width - 1, name)
+        rows = sorted(self._rows, key=by)
+        unread = self._sampler.unread
+        title, total, head, *lines = _page(rows, self._where, width - 1, name, unread)
         shown = lines[self._first : self._first + max(0, height - 4)]
         self._screen.erase()
         bold, reverse = self._curses.A_BOLD, self._curses.A_REVERSE
@@ -194,7 +197,9 @@ class _Screen:
             self._screen.addnstr(line, 0, text, width - 1, how)
 
 
-def _page(rows: Sequence[Row], where: str, width: int, sort: str) -> list[str]:
+def _page(
+    rows: Sequence[Row], where: str, width: int, sort: str, unread: Sequence[str]
+) -> list[str]:
     """The lines of the view: title, totals, head, then one for each queue."""
     name_width = max(_LEAST_NAME, width - sum(w + 1 for _, w in _COLUMNS))
     counts = [row.overview.counts for row in rows]
@@ -209,6 +214,8 @@ def _page(rows: Sequence[Row], where: str, width: int, sort: str) -> list[str]:
     )
     if paused := sum(1 for row in rows if row.overview.paused):
         total += f", {paused} paused"
+    if unread:
+        total += f"; cannot be read: {', '.join(unread)}"
     head = "QUEUE".ljust(name_width) + "".join(f" {name:>{w}}" for name, w in _COLUMNS)
     return [title, total, head.rstrip(), *(_line(row, name_width) for row in rows)]
 

@@ -116,15 +116,6 @@ class Listener:
                     self.heard_at = time.monotonic()
 
 
-def received_from_us(asked: socket.socket) -> bool:
-    """Receive a datagram; return whether it is from our own user or root."""
-    try:
-        _, extra, _, _ = asked.recvmsg(_DATAGRAM_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
-    except OSError:
-        return False
-    return _is_trusted(extra)
-
-
 def listen_fds(environ: MutableMapping[str, str] | None = None) -> list[socket.socket]:
     """Return the listening sockets that the service manager passed to this process.
 

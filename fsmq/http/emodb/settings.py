@@ -10,10 +10,9 @@ OF_EMODB: tuple[Setting, ...] = (
     Setting(
         "admin-port",
         Whole(0, 65_535, "port"),
-        None,
+        0,
         "The port where EmoDB's clients check the server's health; 0 for none.",
         _NETWORK,
         ("mq",),
-        default_text="port + 1, if emodb is switched on and port is not 0",
     ),
 )

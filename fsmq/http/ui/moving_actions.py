@@ -77,13 +77,20 @@ def _paused_targets(request: PageRequest, form: Form) -> dict[str, str]:
     }
 
 
+def _only_source(request: PageRequest, queue: str) -> str:
+    """The queue whose dead letters are in this one; empty if there are several, or none."""
+    settings = request.settings_of(request.spool.queues())
+    found = [name for name, of in settings.items() if queue == of.dead_letter_queue]
+    return found[0] if len(found) == 1 and request.identity.may_see(found[0]) else ""
+
+
 # -- redrive ---------------------------------------------------------------------------------------
 
 
 async def _ask_redrive(request: PageRequest, form: Form) -> Question:
     paused = await request.service.listing(_paused_targets, request, form)
     lines = (
-        f"They go from {form.queue} to the queue that each was buried from, or all to one.",
+        f"Each goes from {form.queue} back to its own queue, or all to one.",
         "Their deliveries count from 0 again. It goes on after a restart and can be stopped.",
         *(f"{name} is paused {how}: messages that go there wait." for name, how in paused.items()),
     )
@@ -99,7 +106,8 @@ async def _redrive(request: PageRequest, form: Form) -> Done:
     if form.ids and _rate(form) is None:
         redrive = request.service.changes.redrive(form.queue, form.ids, to, allowed)
         done = await request.service.queues.do(redrive)
-        return Done("redriven", done.moved, back(request, form), to=to or "")
+        into = to or await request.service.listing(_only_source, request, form.queue)
+        return Done("redriven", done.moved, back(request, form), of=into or "", to=to or "")
     number = await _number(request, form)
     only = list(form.ids) or None
     who = request.identity.account
@@ -125,7 +133,7 @@ async def _move(request: PageRequest, form: Form) -> Done:
     if only and _rate(form) is None:
         move = request.service.changes.move(form.queue, to, only)
         done = await request.service.queues.do(move)
-        return Done("moved", done.moved, back(request, form), to=to)
+        return Done("moved", done.moved, back(request, form), of=to, to=to)
     number = await _number(request, form)
     who, rate = request.identity.account, _rate(form)
     await request.service.moves.begin(who, form.queue, to, in_flight=False, rate=rate, only=only)

@@ -33,7 +33,7 @@ NOTICES: Mapping[str, str] = {
     "redriving": "The redrive goes on in the background.",
     "released": "Released: {n}.",
     "rescheduled": "The schedule was changed.",
-    "removed": "Deleted: {n}.",
+    "removed": "Removed: {n}.",
     "resumed": "Resumed.",
     "schedule_deleted": "The schedule was deleted.",
     "scheduled": "The schedule is defined.",

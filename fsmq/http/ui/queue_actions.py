@@ -137,12 +137,12 @@ async def _ask_remove(request: PageRequest, form: Form) -> Question:
     ids = chosen(form)
     what = messages(len(ids))
     return Question(
-        f"Delete {what}?",
+        f"Remove {what}?",
         (
             f"They are taken out of {form.queue}, in whatever state they are.",
             "This cannot be undone.",
         ),
-        f"Delete {what}",
+        f"Remove {what}",
         destroys=True,
         command=fsmq("ack", form.queue, ids=ids),
         curl=curl_each(request, "DELETE", form.queue, ids),
@@ -270,10 +270,10 @@ async def _ask_purge(request: PageRequest, form: Form) -> Question:
     return Question(
         f"Purge {form.queue}?",
         (
-            f"About {what} in it are deleted: ready, in flight, delayed and new alike.",
+            f"About {what} in it are removed: ready, in flight, delayed and new alike.",
             "This cannot be undone.",
         ),
-        f"Delete {what}",
+        f"Purge {what}",
         destroys=True,
         command=fsmq("queue", "purge", form.queue),
         curl=curl(request, "DELETE", form.queue, "messages"),

@@ -69,6 +69,9 @@ class Snapshots:
         """Hold the lock, and remove what a dead backup has left. Raises Unavailable."""
         fd = os.open(self.where / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            if os.geteuid() == 0:  # else the next backup of the folder's user could not open it
+                found = os.stat(self.where)
+                os.fchown(fd, found.st_uid, found.st_gid)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..consumers.manifest import folder_of
 from ..errors import ADVICE, Unavailable, UnusableSpool
 from ..index.counting import Counts
-from ..layout.filesystem import examine, refuse_snapshot
+from ..layout.filesystem import examine, refuse_root, refuse_snapshot
 from ..layout.names import is_id, is_queue, split_entry
 from ..layout.stamps import Stamps
 from ..layout.topics.topics import Topics
@@ -35,13 +35,13 @@ from ..layout.transitions import (
     TOPICS,
     State,
 )
-from ..layout.tree import Tree
+from ..layout.tree import STRAY, Tree
 from .duplicates import Links, Seen, is_among, look_twice
 from .jobs import JobRules
 from .layout import LayoutRules
 from .messages import Inspection, MessageRules
 from .ordered_logs import LogRules
-from .report import Fault, Kind, Progress, Report
+from .report import Fault, Finding, Kind, Progress, Report, Severity
 from .scheduled import ScheduleRules
 from .suspects import Suspect, grouped, look_again, settle
 from .unlinked import LinkRules
@@ -85,9 +85,10 @@ def check(
     with opened(where) as tree:
         if repair:
             refuse_snapshot(tree)
-        inspection = Inspection(
-            tree, Stamps(examine(tree).coarse), clock, offline, bodies, create_queues
-        )
+            refuse_root(tree.root)
+        user = os.fstat(tree.fd).st_uid or os.geteuid()
+        stamps = Stamps(examine(tree).coarse)
+        inspection = Inspection(tree, stamps, clock, offline, bodies, create_queues, user)
         one = Checker(inspection, pause, progress)
         report = one.run(repair)
         report.findings = grouped([suspect.fault for suspect in one.left])
@@ -207,7 +208,27 @@ class Checker:
             _Place(tree.folder(DELAY), self._messages.delay, State.DELAY),
             _Place(tree.folder(REMOVE), _anything, State.REMOVE),
         ]
-        return [place for place in all_places if tree.is_folder(place.path)]
+        return [place for place in all_places if self._is_readable(place.path)]
+
+    def _is_readable(self, path: str) -> bool:
+        """Whether a folder can be walked; one that this user may not list is a fault."""
+        fault = self._closed(path)
+        if fault is not None:
+            self._suspect(fault, partial(self._closed, path))
+        return fault is None and self._tree.is_folder(path)
+
+    def _closed(self, path: str) -> Fault | None:
+        try:
+            os.close(self._tree.open_folder(path))
+        except PermissionError:
+            reason = "cannot be read by this user: check its owner and mode"
+            return Fault(Finding(Kind.UNREADABLE, Severity.ERROR, path, reason))
+        except OSError as error:
+            if error.errno not in STRAY:
+                raise
+
+            # the rule of the folder around it tells
+        return None
 
     def _walk(self, place: _Place, done: int, places: int) -> None:
         self._progress(Progress(place.path, done, places, self._entries))
@@ -217,12 +238,21 @@ class Checker:
                 self._progress(Progress(place.path, done, places, self._entries))
             if place.state is not None:
                 self._note(place, place.state, name, found)
-            fault = place.rule(name, found)
+            rule = partial(self._judge, place)
+            fault = rule(name, found)
             if fault is None and place.state in _LIVE:
                 self._check_link(place, name, found)
             if fault is not None:
                 path = f"{place.path}/{name}"
-                self._suspect(fault, partial(self._again, path, name, found.st_ino, place.rule))
+                self._suspect(fault, partial(self._again, path, name, found.st_ino, rule))
+
+    def _judge(self, place: _Place, name: str, found: os.stat_result) -> Fault | None:
+        """What is wrong with an entry. Its owner comes first, as others may not read it."""
+        path, fault = f"{place.path}/{name}", None
+        if place.state is not State.REMOVE:
+            kind = Kind.UNCLAIMABLE if place.state in _LIVE else Kind.OTHER_OWNER
+            fault = self._inspection.foreign(path, found, kind)
+        return fault or place.rule(name, found)
 
     def _check_link(self, place: _Place, name: str, found: os.stat_result) -> None:
         """Suspect a message without a link, if its queue has an index."""

@@ -61,7 +61,11 @@ class LayoutRules:
         if not stat.S_ISDIR(found.st_mode):
             reason = f"is {kind_of_file(found.st_mode)}, not a folder; move it away"
             return Fault(Finding(Kind.NOT_A_FOLDER, Severity.ERROR, path, reason))
-        return self._elsewhere(path, found) or self._open_inside(path, found)
+        return (
+            self._elsewhere(path, found)
+            or self._inspection.foreign(path, found)
+            or self._open_inside(path, found)
+        )
 
     def queue(self, name: str, found: os.stat_result) -> Fault | None:
         """An entry of ``queues/``."""

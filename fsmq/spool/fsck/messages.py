@@ -24,6 +24,7 @@ from ..durability.settings_lock import settings_held
 from ..durability.unfinished import is_complete
 from ..errors import Unavailable
 from ..index.ready import Ready
+from ..layout.filesystem import user_name
 from ..layout.messages.compression import ZSTD_MAGIC, decompress
 from ..layout.messages.message import MAX_HEADER_BYTES, header
 from ..layout.names import (
@@ -52,7 +53,10 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The input of the rules. offline: no other process uses the tree."""
+    """The input of the rules.
+
+    offline: no other process uses the tree. user: whom all files must belong to; 0: anybody.
+    """
 
     tree: Tree
     stamps: Stamps
@@ -60,6 +64,19 @@ class Inspection:
     offline: bool = False
     bodies: bool = False
     create_queues: bool = False
+    user: int = 0
+
+    def foreign(
+        self, path: str, found: os.stat_result, kind: Kind = Kind.OTHER_OWNER
+    ) -> Fault | None:
+        """The fault of a file or folder whose owner is not the user of the programs."""
+        if self.user in (0, found.st_uid):
+            return None
+        theirs, ours = user_name(found.st_uid), user_name(self.user)
+        what = "cannot be claimed" if kind is Kind.UNCLAIMABLE else "cannot be used"
+        reason = f"{what}: it belongs to {theirs}, and the spool to {ours}; chown it"
+        finding = Finding(kind, Severity.ERROR, path, reason)
+        return Fault(finding, group=path.rpartition("/")[0])
 
     def now(self) -> float:
         """The time from which ages are computed: offline everything is old enough."""
@@ -116,7 +133,6 @@ class MessageRules:
     def __init__(self, inspection: Inspection) -> None:
         self._inspection = inspection
         self._tree = inspection.tree
-        self._user = os.geteuid()
         store = SettingsStore(self._tree)
         self._is_fifo = cache(lambda queue: store.get(queue).fifo)
 
@@ -188,9 +204,6 @@ class MessageRules:
         return Fault(finding, mend, group=queue)
 
     def _message(self, path: str, message_id: str, found: os.stat_result) -> Fault | None:
-        if self._user != 0 and found.st_uid != self._user:
-            reason = f"cannot be claimed: it belongs to user {found.st_uid}; chown it"
-            return Fault(Finding(Kind.UNCLAIMABLE, Severity.ERROR, path, reason))
         known = facts(message_id)
         if self._inspection.bodies and (known.headed or known.packed):
             return self._body(path, known)

@@ -59,10 +59,16 @@ class LogRules:
     def checks_of(self, name: str) -> Iterator[Check]:
         """The checks of one log."""
         path = self._tree.folder(LOGS, name)
-        yield partial(self._log, name)
-        yield partial(self._settings, f"{path}/{LOG_FILE}", Document.parse)
+        of_log = partial(self._log, name)
+        yield of_log
+        fault = of_log()
+        if fault is not None and fault.finding.kind is Kind.OTHER_OWNER:
+            return
+        file = f"{path}/{LOG_FILE}"
+        yield self._of_ours(file, partial(self._settings, file, Document.parse))
         for inner in self._names(f"{path}/{SEGMENTS}"):
-            yield partial(self._segment, f"{path}/{SEGMENTS}", inner)
+            check = partial(self._segment, f"{path}/{SEGMENTS}", inner)
+            yield self._of_ours(f"{path}/{SEGMENTS}/{inner}", check)
         yield partial(self._holes, name)
         if self._inspection.bodies:
             yield partial(self._records, name)
@@ -71,7 +77,11 @@ class LogRules:
             if not is_queue(channel):
                 yield partial(self._other, folder, "a channel")
                 continue
-            yield partial(self._settings, f"{folder}/channel.json", ChannelSettings.of)
+            if self._foreign(folder) is not None:
+                yield partial(self._foreign, folder)
+                continue
+            file = f"{folder}/channel.json"
+            yield self._of_ours(file, partial(self._settings, file, ChannelSettings.of))
             yield partial(self._progress, folder)
 
     def _names(self, folder: str) -> list[str]:
@@ -105,7 +115,17 @@ class LogRules:
             if found is not None and not stat.S_ISDIR(found.st_mode):
                 reason = f"is {kind_of_file(found.st_mode)}, not a folder; move it away"
                 return Fault(Finding(Kind.NOT_A_FOLDER, Severity.ERROR, folder, reason))
+            if (fault := self._foreign(folder)) is not None:
+                return fault
         return None
+
+    def _foreign(self, path: str) -> Fault | None:
+        found = self._tree.stat(path)
+        return None if found is None else self._inspection.foreign(path, found)
+
+    def _of_ours(self, path: str, check: Check) -> Check:
+        """The check of a file, which others than its owner may not be able to read."""
+        return lambda: self._foreign(path) or check()
 
     def _settings(self, path: str, parse: Callable[[dict[str, object]], object]) -> Fault | None:
         try:
@@ -128,6 +148,8 @@ class LogRules:
             reason = f"has no {PROGRESS}: put it back, or delete the channel and create it"
             return Fault(Finding(Kind.BAD_CHANNEL, Severity.ERROR, folder, reason))
         path = f"{folder}/{progress_name(number)}"
+        if (fault := self._foreign(path)) is not None:
+            return fault
         try:
             fd = self._tree.open(path)
         except FileNotFoundError:

@@ -22,6 +22,8 @@ class Kind(Enum):
     NOT_A_FOLDER = "not-a-folder"
     OTHER_FILESYSTEM = "other-filesystem"
     OPEN_TO_OTHERS = "open-to-others"
+    OTHER_OWNER = "other-owner"
+    UNREADABLE = "unreadable"
     COMPLETE = "complete-dot-name"
     TORN = "torn-dot-name"
     RESERVATION = "stale-reservation"

@@ -42,6 +42,13 @@ def claim_name(stamps: Stamps, deliveries: int, deadline_ms: int) -> str:
     return _UNTOLD if stamps.coarse else f"c{deliveries}-{deadline_ms % _DIGITS:02d}"
 
 
+def claim_seen(deliveries: int | None, deadline: float) -> str:
+    """The name of the claim of a message that was looked at, in flight; deadline: Unix seconds."""
+    return (
+        _UNTOLD if deliveries is None else f"c{deliveries}-{round(deadline * 1000) % _DIGITS:02d}"
+    )
+
+
 def check_claim(name: str, field: str = "claim") -> str:
     """Return a name; raise InvalidValue if no claim can have it."""
     if not _NAME.fullmatch(name):

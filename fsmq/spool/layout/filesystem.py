@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
 import time
 from collections.abc import Iterator
@@ -78,6 +79,40 @@ def refuse_snapshot(tree: Tree) -> None:
             f"{tree.root} is a snapshot, or was not restored to its end: fsmq restore brings a"
             " snapshot to a new root, and fsmq fsck checks it"
         )
+
+
+def refuse_root(root: Path) -> None:
+    """Raise UnusableSpool if this process is root, and the folder belongs to another user, whose
+    programs could not read what root creates.
+
+    Not on network filesystems, whose servers decide who root is.
+    """
+    if os.geteuid() != 0:
+        return
+    try:
+        owner = os.stat(root).st_uid
+    except OSError:
+        return  # it is about to be created, or cannot be opened either
+    if owner == 0 or is_network(kind_of(root)):
+        return
+    raise UnusableSpool(
+        f"{root} belongs to the user {user_name(owner)}, whose programs cannot read the files that"
+        f" root creates in it: run this as that user, with sudo -u {sudo_name(owner)} fsmq …"
+    )
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def sudo_name(uid: int) -> str:
+    """A user, as an argument of sudo in a shell."""
+    name = user_name(uid)
+    return f"'#{uid}'" if name == str(uid) else name
 
 
 def is_older(tree: Tree, found: os.stat_result, seconds: float) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from ..layout.filesystem import refuse_snapshot
+from ..layout.filesystem import refuse_root, refuse_snapshot
 from ..layout.transitions import FOLDERS
 from ..layout.tree import Tree
 from .finding import Finding, Level, fatal
@@ -38,6 +38,7 @@ def probe(
     """
     if isinstance(where, Tree):
         return _tried(where, clock)
+    refuse_root(Path(where))
     made = _made(Path(where).absolute()) if create else nullcontext()
     with made, closing(Tree(where, create=False)) as tree:
         return _tried(tree, clock)

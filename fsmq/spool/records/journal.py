@@ -50,6 +50,7 @@ _FIELDS = {
     "source": "from",
     "target": "to",
     "was": "was",
+    "reason": "reason",
 }
 
 via: ContextVar[str | None] = ContextVar("via", default=None)
@@ -77,7 +78,7 @@ class Details(TypedDict, total=False):
 
     size: bytes of the file. deliveries: how often it has been claimed. claim_ms: the length of the
     claim that this step made, in milliseconds. source, target: the other queue, if the message
-    changed its queue. was: its id there, if different.
+    changed its queue. was: its id there, if different. reason: why it was given back or buried.
     """
 
     size: int | None
@@ -86,6 +87,7 @@ class Details(TypedDict, total=False):
     source: str
     target: str
     was: str
+    reason: str | None
 
 
 class _Noted(NamedTuple):

@@ -39,7 +39,7 @@ _CHUNK_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 64 * 1024
 # A file that is not one of our segments is not read to its end.
 _MAX_SEGMENT_BYTES = 256 * 1024 * 1024
-_OPTIONAL = ("size", "deliveries", "claim_ms", "from", "to", "was", "host", "via")
+_OPTIONAL = ("size", "deliveries", "claim_ms", "from", "to", "was", "host", "via", "reason")
 
 Name = tuple[str, str]  # a queue, and the id that the message has there
 
@@ -63,6 +63,7 @@ class LifeStep(NamedTuple):
     was: str | None = None
     host: str | None = None
     via: str | None = None
+    reason: str | None = None
 
     @classmethod
     def from_json(cls, found: Any) -> LifeStep:
@@ -83,7 +84,7 @@ class LifeStep(NamedTuple):
         """The members of a line of the journal."""
         claim_ms = None if self.claim is None else round(self.claim * 1000)
         optional = (self.size, self.deliveries, claim_ms, self.source, self.target, self.was)
-        more = zip(_OPTIONAL, (*optional, self.host, self.via), strict=True)
+        more = zip(_OPTIONAL, (*optional, self.host, self.via, self.reason), strict=True)
         return {
             "at": round(self.at * 1000),
             "event": self.event,

@@ -35,6 +35,8 @@ def details(step: LifeStep, before: LifeStep | None = None) -> str:
         parts.append(f"from {step.source or '?'} to {step.queue}{renamed}")
     if step.event == BURIED.event and step.target is not None:
         parts.append(f"to {step.target}{f' as {step.was}' if step.was is not None else ''}")
+    if step.reason is not None:
+        parts.append(f"“{step.reason}”")
     if step.event == REDELIVERED.event or (step.event == DEFERRED.event and step.deliveries):
         has_waited = before is not None and before.event in (RELEASED.event, DEFERRED.event)
         parts.append("its wait for a retry is over" if has_waited else "its claim ran out")

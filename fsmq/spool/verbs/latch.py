@@ -26,10 +26,10 @@ from ..context import Context
 from ..durability.leaving import discard
 from ..durability.owned import OwnedFile
 from ..durability.taken import lock_of
-from ..durability.unfinished import exists
+from ..durability.unfinished import exists, found_as
 from ..errors import ClaimEnded, FsmqError, NoSuchMessage, Unavailable, is_full
 from ..layout.claim_names import is_claimed, of_next_claim, of_same_claim
-from ..layout.names import taken_entry
+from ..layout.names import siblings, taken_entry
 from ..layout.stamps import MAX_COUNT, Stamp
 from ..layout.transitions import NEW, State, Transition
 from ..layout.tree import STRAY, Tree
@@ -386,4 +386,6 @@ def not_held(context: Context, queue: str, message_id: str, claim: str | None) -
     """The error for a message that is not in ``delay/`` where ``claim`` should hold it."""
     if claim is not None and exists(context.tree, queue, message_id):
         return ClaimEnded(queue, message_id)
-    return NoSuchMessage(queue, message_id, "that is in flight")
+    known = found_as(context.tree, queue, siblings(message_id))
+    hint = "" if known in (None, message_id) else f"; its whole id is {known}"
+    return NoSuchMessage(queue, message_id, f"that is in flight{hint}")

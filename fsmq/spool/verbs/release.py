@@ -14,7 +14,7 @@ from ..durability.unfinished import exists
 from ..errors import InvalidValue, NoSuchMessage, NoSuchQueue, as_unavailable
 from ..layout.claim_names import check_named, of_ended_claim
 from ..layout.messages import dead_letter
-from ..layout.messages.dead_letter import DeadLetter, check_reason, used_up
+from ..layout.messages.dead_letter import DeadLetter, check_reason, noted, used_up
 from ..layout.messages.message import Message
 from ..layout.names import check_id, check_queue, fits, renewed, split_entry
 from ..layout.settings import MAX_DELAY_S, QueueSettings, check_seconds
@@ -43,7 +43,7 @@ def release(
     used up goes to the dead-letter queue at once instead.
 
     claim: the name of the claim that is meant; in any other the message stays as it is. reason: why
-    its consumer has failed, for a dead letter.
+    its consumer has failed, for the journal and for a dead letter.
 
     Raises:
         InvalidValue, NoSuchQueue, NoSuchMessage, ClaimEnded, Unavailable
@@ -75,7 +75,8 @@ def release(
             left = _release_one(context, settings, queue, message_id, claim, reason)
             left.add_to(dirty, context, queue)
             return Prepared(dirty, partial(left.record, context, queue))
-    return Prepared(dirty, partial(context.record, RELEASED, queue, message_id))
+    why = noted(reason)
+    return Prepared(dirty, partial(context.record, RELEASED, queue, message_id, reason=why))
 
 
 def release_many(
@@ -272,7 +273,12 @@ def bury(
                     dead_letter.write_raw(latched.fd, before)
     if buried is None:
         return None
-    details: Details = {"size": found.st_size, "deliveries": deliveries, "target": dead_letters}
+    details: Details = {
+        "size": found.st_size,
+        "deliveries": deliveries,
+        "target": dead_letters,
+        "reason": noted(reason),
+    }
     return details if is_kept else {**details, "was": its_id}
 
 
@@ -302,9 +308,9 @@ def _release_one(
             settings.retry_backoff is not None
             and back_off(context, settings, latched, queue, message_id) is not None
         ):
-            return _Left(message_id, None, RELEASED, {})
+            return _Left(message_id, None, RELEASED, {"reason": noted(reason)})
         elif (left := _release_latched(context, latched, queue, message_id)) is not None:
-            return left
+            return left._replace(details={"reason": noted(reason)})
     finally:
         latched.close()
     if not tree.has_queue(queue):

@@ -30,8 +30,9 @@ def port() -> Iterator[int]:
             return
 
 
-def test_the_next_port_answers_health_checks(root: Path, port: int) -> None:
-    suite = Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False)
+def test_the_admin_port_answers_health_checks(root: Path, port: int) -> None:
+    options = [f"--port={port}", f"--admin-port={port + 1}"]
+    suite = Suite(root, mq_options=options, mover=False, reaper=False)
     with suite, Wire(f"http://127.0.0.1:{port + 1}") as wire:
         assert wire.ask("HEAD", "/healthcheck").status == 200
         healthy = wire.ask("GET", "/healthcheck")
@@ -51,7 +52,7 @@ def ping(port: int) -> bool:
 
 def test_the_admin_port_has_the_limits_of_the_main_port(root: Path, port: int) -> None:
     most = 12
-    options = [f"--port={port}", f"--max-connections={most}"]
+    options = [f"--port={port}", f"--admin-port={port + 1}", f"--max-connections={most}"]
     options += ["--header-timeout=0.5", "--idle-timeout=1"]
     with Suite(root, mq_options=options, mover=False, reaper=False):
         with Crowd(port + 1, 10 * most) as silent:
@@ -65,13 +66,11 @@ def test_the_admin_port_has_the_limits_of_the_main_port(root: Path, port: int) -
             assert is_problem(wire.answer(), 408, "slow-head")
 
 
-def test_a_busy_admin_port_is_an_error_only_if_it_was_named(root: Path, port: int) -> None:
+def test_a_busy_admin_port_is_an_error(root: Path, port: int) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port + 1))
         taken.listen()
-        with Suite(root, mq_options=[f"--port={port}"], mover=False, reaper=False) as suite:
-            assert "the admin port is not served" in [e["event"] for e in suite.logs("mq")]
         asked = [f"--port={port}", f"--admin-port={port + 1}"]
         suite = Suite(root, mq_options=asked, mover=False, reaper=False)
         suite["mq"].start(until_ready=False)
@@ -81,8 +80,11 @@ def test_a_busy_admin_port_is_an_error_only_if_it_was_named(root: Path, port: in
             suite.close()
 
 
-def test_without_emodb_there_is_no_admin_port(root: Path, port: int) -> None:
-    more = [f"--port={port}", "--dialects=none"]
-    with Suite(root, mq_options=more, mover=False, reaper=False), socket.socket() as one:
+@pytest.mark.parametrize(
+    "more", [(), ("--admin-port={next}", "--dialects=none")], ids=["not asked for", "no emodb"]
+)
+def test_other_ports_stay_free(root: Path, port: int, more: tuple[str, ...]) -> None:
+    options = [f"--port={port}", *(one.format(next=port + 1) for one in more)]
+    with Suite(root, mq_options=options, mover=False, reaper=False), socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", port + 1))

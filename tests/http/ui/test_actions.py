@@ -203,14 +203,14 @@ def test_bury(tab: Tab, api: Api, queue: str, dead: str) -> None:
 def test_delete_messages(tab: Tab, api: Api, queue: str) -> None:
     message = put_in_state(api, queue, "ready")
     choose(tab, queue, "ready", message)
-    tab.click("Delete")
+    tab.click("Remove")
     assert "1 message" in question(tab).inner_text()
     refuse(tab)
     eventually(lambda: api.counts(queue) == {"ready": 1})
     choose(tab, queue, "ready", message)
-    tab.click("Delete")
+    tab.click("Remove")
     agree(tab)
-    did(tab, "Deleted: 1")
+    did(tab, "Removed: 1")
     eventually(lambda: api.counts(queue) == {})
 
 
@@ -291,7 +291,7 @@ def test_send_a_file_and_take_it_back(tab: Tab, api: Api, queue: str) -> None:
     assert (found, headers["Content-Type"]) == (body, "image/png")
     tab.click("Undo")
     agree(tab)
-    did(tab, "Deleted: 1")
+    did(tab, "Removed: 1")
     eventually(lambda: api.counts(queue) == {})
 
 
@@ -593,7 +593,7 @@ def test_a_schedule(tab: Tab, api: Api, queue: str) -> None:
 
 def test_a_dialog_focuses_cancel_and_escape_closes_it(scripted: Tab, api: Api, queue: str) -> None:
     choose(scripted, queue, "ready", put_in_state(api, queue, "ready"))
-    scripted.click("Delete")
+    scripted.click("Remove")
     question(scripted)
     assert scripted.page.evaluate("document.activeElement.textContent") == "Cancel"
     scripted.page.keyboard.press("Escape")

@@ -115,6 +115,21 @@ def test_a_dead_letter_shows_its_deliveries_in_both_queues(suite: Suite) -> None
     assert "after 1 delivery" in text
 
 
+def test_a_message_that_is_tried_again_shows_why(suite: Suite) -> None:
+    api = Api(suite)
+    api.make("retried", max_deliveries=5, dead_letter_queue="retried.dead")
+    api.put("retried")
+    message = api.claim("retried")
+    api.ask("PATCH", f"/retried/messages/{message}?visibility=0&reason=no+answer")
+    text = eventually(
+        lambda: (
+            "<dt>Last failure</dt>" in (t := ask(suite, "GET", f"q/retried/m/{message}").text) and t
+        )
+    )
+    assert "<dt>Last failure</dt><dd>no answer, " in text
+    assert "because: no answer" in text
+
+
 def test_a_refused_form_keeps_its_values(suite: Suite) -> None:
     Api(suite).make("kept")
     with Spool(suite.root, sync="none") as spool:

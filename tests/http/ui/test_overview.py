@@ -93,9 +93,15 @@ def test_figures_leave_out_dead_letter_queues(site: Site) -> None:
     assert (tiles["ready"], tiles["dead letters"], tiles["in flight"]) == ("6", "2", "0")
 
 
+def test_the_page_of_queues_counts_as_the_overview_does(site: Site) -> None:
+    text = site.ask("all", "GET", "queues")[1]
+    found = dict(re.findall(r"<span[^>]*>([A-Za-z ]+)</span><strong[^>]*>([0-9]+)<", text))
+    assert (found["Ready"], found["Dead letters"]) == ("6", "2")
+
+
 def test_the_history_sums_up_only_visible_queues(site: Site) -> None:
     """The history is of the queue `jobs`, which only the key ``all`` may see."""
-    done = re.compile(r'data-l="Done">([^<]*)<')
+    done = re.compile(r'data-l="Removed">([^<]*)<')
     assert any(one != "0" for one in done.findall(site.ask("all", "GET", "")[1]))
     assert all(one == "0" for one in done.findall(site.ask("mine", "GET", "")[1]))
 

@@ -195,7 +195,7 @@ def test_an_action_on_all_matches_takes_those_that_were_confirmed(
     assert "all that match" in page(api, f"q/{queue}?containing=good").lower()
     form = [("do", "remove"), ("all", "yes"), ("state", "ready"), ("containing", "good")]
     asked = post(api, f"q/{queue}", *form)
-    assert "Delete 70 messages?" in asked
+    assert "Remove 70 messages?" in asked
     ids = re.findall('name="message" value="([^"]+)"', asked)
     assert len(set(ids)) == 70
     put_later = api.put(queue, b"good")
@@ -277,7 +277,7 @@ def test_an_action_takes_at_most_a_thousand_messages(api: Api, spool: Spool, que
     spool.queue(queue).put_many([NewMessage(b"x", delay=3600)] * 1100)
     eventually(lambda: api.counts(queue) == {"delayed": 1100})
     form = [("do", "remove"), ("all", "yes"), ("state", "delayed")]
-    assert "Delete 1\u202f000 messages?" in post(api, f"q/{queue}", *form)
+    assert "Remove 1\u202f000 messages?" in post(api, f"q/{queue}", *form)
 
 
 def test_an_action_skips_missing_messages(api: Api, spool: Spool, queue: str) -> None:

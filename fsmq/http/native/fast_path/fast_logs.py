@@ -21,7 +21,6 @@ from ..logs.log_forms import (
     COUNT,
     GENERATION,
     VISIBILITY,
-    alone,
     headers_of_claimed,
     new_entry,
     offset_of,
@@ -51,8 +50,7 @@ class FastLogs:
         fields = request.fields
         entry = new_entry(request.body, fields.key, request.values, fields.kept)
         _, name = request.queue.split("/")
-        answered = partial(request.answer_by, _published)
-        self._logs.begin_publish(name, [entry], lambda outcome: answered(alone(outcome)))
+        self._logs.begin_publish(name, [entry], partial(_published, request))
 
     def _claim(self, request: Request) -> None:
         if request.fields.in_json or request.values[COUNT] is not None:
@@ -92,7 +90,13 @@ class FastLogs:
         self._logs.begin_ack(_channel(request), offset, request.values[GENERATION], answered)
 
 
-def _published(request: Request, offset: int) -> None:
+def _published(request: Request, outcome: int | Exception) -> None:
+    if isinstance(outcome, FsmqError):
+        outcome.index = None  # there is only one message
+    request.answer_by(_stored, outcome)
+
+
+def _stored(request: Request, offset: int) -> None:
     request.answer(201, *published(offset))
 
 

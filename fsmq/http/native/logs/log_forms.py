@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from aiohttp import hdrs
 
 from fsmq.spool import ChannelMessage, LogEntry, LogMessage
-from fsmq.spool.errors import FsmqError, InvalidValue
+from fsmq.spool.errors import InvalidValue
 from fsmq.spool.inspection import ChannelState
 from fsmq.spool.prepare import MAX_CLAIMS
 from fsmq.spool.resources import (
@@ -44,8 +44,6 @@ from ...routing.headers import ATTRIBUTE, KEY, own_headers
 from .. import forms
 from ..forms import MOMENT, one_line
 from ..queues import settings_schema
-
-T = TypeVar("T")
 
 MAX_OFFSET = 10**18 - 1
 LOG = Parameter("log", "the log's name; the rules are those of a queue's name", QUEUE_NAME, "path")
@@ -160,13 +158,6 @@ def published(offset: int) -> tuple[dict[str, str], bytes]:
     """The answer to a publish of one message: headers and body."""
     headers = {"Content-Type": JSON, "X-Message-Offset": str(offset)}
     return headers, f'{{"offset": {offset}}}\n'.encode()
-
-
-def alone(outcome: T) -> T:
-    """The outcome of a publish of one message: its error needs no index."""
-    if isinstance(outcome, FsmqError):
-        outcome.index = None
-    return outcome
 
 
 def encode(message: LogMessage) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp.web import Response, StreamResponse
 
 from fsmq.spool.errors import (
+    FsmqError,
     LogFull,
     NoSuchLog,
     OffsetGone,
@@ -61,7 +62,6 @@ from .log_forms import (
     MESSAGE_KEY,
     OWN_ID,
     SETTINGS_OF_LOG,
-    alone,
     encode,
     headers_of,
     new_entry,
@@ -235,8 +235,9 @@ class Logs(Handlers):
         entry = new_entry(body, headers.get(KEY), given, kept_headers(headers))
         try:
             offset = await self._service.logs.publish(log, [entry])
-        except Exception as error:
-            raise alone(error) from None
+        except FsmqError as error:
+            error.index = None  # there is only one message
+            raise
         headers_of_answer, answer = published(offset)
         return Response(status=201, body=answer, headers=headers_of_answer)
 

@@ -105,7 +105,7 @@ HOME = query(
     "to",
     "the queue to which all go",
     Kind(QUEUE_NAME, lambda name, value: check_queue(value, name), "a queue that exists"),
-    otherwise="the queue from which each was buried",
+    otherwise="each back to its own queue",
 )
 LISTED = query(
     "count",

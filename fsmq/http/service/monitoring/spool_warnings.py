@@ -72,7 +72,11 @@ def long_paused(spool: Spool) -> list[str]:
     settings = spool.context.settings
     before, found = spool.context.clock() - _LONG_PAUSE_S, []
     for queue in spool.queues():
-        if settings.get(queue).paused is True:
+        try:
+            paused = settings.get(queue).paused
+        except PermissionError:
+            continue  # it must not hide the others; a report of health tells of it
+        if paused is True:
             file = spool.tree.look(settings.path(queue))
             # The file has not changed since, so the pause is at least as old as the file.
             if file is not None and file.st_mtime < before:

@@ -14,40 +14,32 @@ from fsmq.spool.inspection import Overview
 from ...service.monitoring.inspector import Search
 from ..listed import Listed, peek
 from ..page_request import PageRequest
-from ..words import first
 
-# How many messages of a queue are grouped, and by how many characters of their bodies and reasons.
+# How many messages of a queue are grouped, and by how many characters of their reasons.
 MOST = 1000
-_SIGNS = 60
-_SIGNS_OF_REASON = 300
-# How many different bodies of a group are listed.
-_BODIES = 20
+_SIGNS = 300
+# How many messages of a group are listed, unless only this group is shown.
+_EXAMPLES = 20
 # Numbers and ids differ between equal failures, so they are ignored.
 _SIGNS_OF_NUMBERS = re.compile(r"[0-9a-f-]+")
 _DIGIT = re.compile(r"[0-9]")
 _LIST = re.compile(r"#(?:,? #)+")
 
 
-class Alike(NamedTuple):
-    """Dead letters of a group whose bodies are alike. body: that of the first one."""
-
-    body: str
-    ids: list[str]
-
-
 class Group(NamedTuple):
     """Dead letters with one origin and similar reasons.
 
-    origin, reason: None if the messages do not say. Where their reasons differ by numbers, those
-    are # in reason.
+    origin, reason: None if the messages do not say. is_folded: their reasons differ by numbers,
+    which are # in reason. key: names the group in addresses.
     """
 
     origin: str | None
     reason: str | None
+    is_folded: bool
     since: float | None
     deliveries: int
-    ids: tuple[str, ...]
-    bodies: list[Alike]
+    messages: list[Message]
+    key: str
 
 
 class Dead(NamedTuple):
@@ -69,12 +61,23 @@ class DeadPages:
     async def dead(self, request: PageRequest) -> StreamResponse:
         surveyed = await request.service.surveys.queues()
         sources = await request.service.in_thread(_sources, request, surveyed)
+        only = request.query.get("queue")
+        if only is not None:
+            sources = {queue: of for queue, of in sources.items() if queue == only}
         places = [await self._dead_of(request, q, of, surveyed) for q, of in sources.items()]
         places.sort(key=lambda place: (-place.total, place.queue))
         empty = [place for place in places if not place.total]
-        return await request.page(
-            "dead.html", {"places": places, "empty": empty, "bodies": _BODIES}
-        )
+        key, reason = request.query.get("group"), request.query.get("reason", "").strip()
+        values = {
+            "places": places,
+            "empty": empty,
+            "reason_given": reason,
+            "is_filtered": bool(only or key or reason),
+            "looked_at": MOST,
+            "is_one": key is not None,
+            "most": _EXAMPLES if key is None else MOST,
+        }
+        return await request.page("dead.html", values)
 
     async def _dead_of(
         self, request: PageRequest, queue: str, sources: list[str], surveyed: Mapping[str, Overview]
@@ -83,7 +86,7 @@ class DeadPages:
         if not total or not request.identity.may("look", queue):
             return Dead(queue, total, sources, [], more=False)
         found, more = await peek(request, Search(queue, count=MOST))
-        groups = await request.service.in_thread(_groups, found, request.bodies)
+        groups = await request.service.in_thread(_groups, found, request.query)
         return Dead(queue, total, sources, groups, more is not None)
 
 
@@ -97,41 +100,38 @@ def _sources(request: PageRequest, surveyed: Mapping[str, Overview]) -> dict[str
     return found
 
 
-def _folded(text: str, signs: int) -> str:
+def _folded(text: str) -> str:
     """The start of a text, without what differs between equal failures."""
-    return _LIST.sub("#", _SIGNS_OF_NUMBERS.sub(_number, text))[:signs]
+    return _LIST.sub("#", _SIGNS_OF_NUMBERS.sub(_number, text))[:_SIGNS]
 
 
 def _number(found: re.Match[str]) -> str:
     return "#" if _DIGIT.search(found[0]) else found[0]
 
 
-def _groups(listed: list[Listed], bodies: bool) -> list[Group]:
-    """The dead letters by origin and reason, the largest group first."""
+def _groups(listed: list[Listed], query: Mapping[str, str]) -> list[Group]:
+    """The dead letters by origin and reason, the largest group first.
+
+    query: may ask for one group only, and for those reasons that contain a text.
+    """
+    text = query.get("reason", "").strip().lower()
     found: dict[tuple[str | None, str | None], list[Message]] = {}
     for message, _ in listed:
         dead = message.dead_letter
         reason = dead.reason if dead else None
-        folded = reason and _folded(reason, _SIGNS_OF_REASON)
-        found.setdefault((dead.queue if dead else None, folded), []).append(message)
-    groups = [_group(origin, folded, of, bodies) for (origin, folded), of in found.items()]
-    return sorted(groups, key=lambda group: -len(group.ids))
+        if text in (reason or "").lower():
+            folded = reason and _folded(reason)
+            found.setdefault((dead.queue if dead else None, folded), []).append(message)
+    groups = [_group(origin, folded, of) for (origin, folded), of in found.items()]
+    kept = [one for one in groups if query.get("group", one.key) == one.key]
+    return sorted(kept, key=lambda group: -len(group.messages))
 
 
-def _group(origin: str | None, folded: str | None, of: list[Message], bodies: bool) -> Group:
+def _group(origin: str | None, folded: str | None, of: list[Message]) -> Group:
     dead = [one.dead_letter for one in of if one.dead_letter]
     reasons = {one.reason for one in dead}
     reason = folded if len(reasons) > 1 else next(iter(reasons), None)
     since = min((one.at for one in dead), default=None)
     tried = max((one.deliveries or 0 for one in dead), default=0)
-    ids = tuple(one.id for one in of)
-    return Group(origin, reason, since, tried, ids, _alike(of) if bodies else [])
-
-
-def _alike(messages: list[Message]) -> list[Alike]:
-    """The bodies of messages, similar ones as one, the most frequent first."""
-    found: dict[str, Alike] = {}
-    for one in messages:
-        folded = _folded(first(one.body, 2 * _SIGNS), _SIGNS)
-        found.setdefault(folded, Alike(first(one.body, _SIGNS), [])).ids.append(one.id)
-    return sorted(found.values(), key=lambda alike: -len(alike.ids))
+    key = f"{origin or ''}: {folded or ''}"
+    return Group(origin, reason, len(reasons) > 1, since, tried, of, key)

@@ -107,6 +107,7 @@ class MessagePages:
             "spent": _spent(shown),
             "bar": _bar(shown),
             "claimed": next((one for one in reversed(steps) if one.event == "claimed"), None),
+            "failure": next((one for one in reversed(steps) if one.reason is not None), None),
             "gap": _gap(found, message, request.now),
             "next": reader.next,
             "last": steps[-1] if steps else None,

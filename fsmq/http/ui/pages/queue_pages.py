@@ -117,7 +117,9 @@ class QueuePages:
         rates = await request.service.surveys.rates()
         hour = await request.service.surveys.hour()
         rows = await request.service.listing(rows_of, request, surveyed, rates, hour)
-        total = Counts(*(sum(numbers) for numbers in zip(*(r.counts for r in rows), strict=True)))
+        # As on the overview, without dead letters, which have a figure of their own.
+        worked = [row.counts for row in rows if not row.holds_dead]
+        total = Counts(*(sum(numbers) for numbers in zip(*worked, strict=True)))
         shown = [row for row in rows if _matches(row.name, pattern) and _is(row, state)]
         shown.sort(key=lambda row: (_ORDERS[order](row), row.name))
         pages = max(1, math.ceil(len(shown) / ROWS))

@@ -21,6 +21,7 @@ from ..transitions import LOGS
 # in the inode, without an extra block.
 ATTRIBUTE = "user.fsmq.dead"
 MAX_REASON_BYTES = 1024
+MAX_NOTED_BYTES = 256
 # The reason of a message that was buried because its deliveries are used up.
 USED_UP = "max_deliveries"
 _unprintable = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -93,11 +94,16 @@ def used_up(reason: str | None) -> str:
     return USED_UP if reason is None else _shortened(f"{USED_UP}: {reason}")
 
 
-def _shortened(text: str) -> str:
+def noted(reason: str | None) -> str | None:
+    """A reason as the journal has it: short, because many lines can wait for its thread."""
+    return None if reason is None else _shortened(reason, MAX_NOTED_BYTES)
+
+
+def _shortened(text: str, most: int = MAX_REASON_BYTES) -> str:
     encoded = text.encode()
-    if len(encoded) <= MAX_REASON_BYTES:
+    if len(encoded) <= most:
         return text
-    return encoded[: MAX_REASON_BYTES - 3].decode(errors="ignore") + "…"
+    return encoded[: most - 3].decode(errors="ignore") + "…"
 
 
 def pack(dead: DeadLetter) -> bytes:

@@ -100,6 +100,17 @@ class Message:
     dedup_id: str | None = None
     given_id: str | None = None
 
+    def __repr__(self) -> str:
+        known = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+        if self.own_id != self.id:
+            known = {
+                "queue": known.pop("queue"),
+                "id": known.pop("id"),
+                "own_id": self.own_id,
+            } | known
+        shown = ", ".join(f"{n}={v!r}" for n, v in known.items() if v is not None)
+        return f"{type(self).__qualname__}({shown})"
+
     @property
     def own_id(self) -> str:
         """What its producer called it, or the UUIDv7 that fsmq made: the same whenever a put is
