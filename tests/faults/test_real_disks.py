@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fsmq.spool.verbs.queues import deletion
 from tests.faults.user import refused
 from tests.harness.suite import Suite, eventually
 from tests.http.helpers import Answer, Wire
+from tests.http.keyfile import add_key, bearer
 from tests.spool.crashing import leave
 from tests.spool.helpers import Clock
 
@@ -431,6 +432,39 @@ def test_settings_that_changed_twice_within_a_second_are_in_force(
         for most in (2, 3):
             jobs.configure(max_message_bytes=most)
         assert ask(suite, "POST", "/jobs/messages", b"xxx").status == 201
+
+
+def test_a_key_that_was_revoked_in_the_second_of_the_last_change_ends(tmp_path: Path) -> None:
+    """The file is written in place, with as many bytes: it has the same time, size and inode."""
+    with mounted("ext4", tmp_path, "-I", "128") as where, ExitStack() as stack:
+        file = where / "keys.toml"
+        texts = []
+        for name in ("one", "two"):
+            file.unlink(missing_ok=True)
+            texts.append((add_key(file, name, "--receive=jobs"), file.read_bytes()))
+        (old, old_text), (new, new_text) = texts
+        assert len(old_text) == len(new_text)
+        suite = stack.enter_context(
+            Suite(tmp_path / "mq", mq_options=[f"--keys={file}"], mover=False, reaper=False)
+        )
+        (suite.root / "queues" / "jobs").mkdir()
+
+        def status(key: str) -> int:
+            with Wire(suite.url) as wire:
+                return wire.ask("GET", "/jobs/messages", bearer(key)).status
+
+        for _ in range(10):
+            time.sleep(1.05 - time.time() % 1)
+            file.write_bytes(old_text)
+            second = int(file.stat().st_ctime)
+            eventually(lambda: status(old) == 204)
+            file.write_bytes(new_text)
+            is_same_second = int(file.stat().st_ctime) == second
+            eventually(lambda: status(new) == 204)
+            assert status(old) == 401
+            if is_same_second:
+                return
+        pytest.fail("no key was loaded within the second of its change")
 
 
 def test_a_read_only_disk_refuses_and_recovers(fresh: Suite) -> None:

@@ -489,7 +489,8 @@ def buries(queue: str, message_id: str) -> Effect:
 
 def _buried(world: World, m: Message) -> World:
     world = world._replace(queues=world.queues | {DEAD})
-    return world.changed(m, queue=DEAD, until=0, by=0, count=0, named=0, waits=False)
+    its_id = "" if any(world.named(DEAD, m.id)) else m.id  # a new one where that is in use
+    return world.changed(m, queue=DEAD, id=its_id, until=0, by=0, count=0, named=0, waits=False)
 
 
 def buries_used_up(queue: str, most: int) -> Effect:

@@ -109,11 +109,25 @@ def test_the_shares_of_queues_are_within_max_bytes(spool: Spool) -> None:
     with Consumer(spool, "spark") as consumer:
         batch = present(consumer.claim("s", 0, queues, 90, max_bytes=120))
         assert {queue: len(of) for queue, of in batch.claims.items()} == {"a": 8, "b": 1}
-        # A share that is smaller than the next message has that one, if it fits into the batch.
+        # The next one begins with c, which found no room. A share that is smaller than the next
+        # message has that one, if it fits into the batch.
         batch = present(consumer.claim("s", batch.number, queues, 90, max_bytes=90))
-        assert {queue: len(of) for queue, of in batch.claims.items()} == {"b": 2, "a": 1}
+        assert {queue: len(of) for queue, of in batch.claims.items()} == {"c": 1, "a": 1}
+        batch = present(consumer.claim("s", batch.number, queues, 90, max_bytes=60))
+        assert {queue: len(of) for queue, of in batch.claims.items()} == {"b": 1}
         batch = present(consumer.claim("s", batch.number, queues, 90, max_bytes=60))
         assert {queue: len(of) for queue, of in batch.claims.items()} == {"c": 1}
+
+
+@pytest.mark.parametrize("count", [2, 90])
+def test_a_large_message_gets_its_turn(spool: Spool, count: int) -> None:
+    """It needs a whole batch, and the other queues never run out of messages."""
+    queues = [f"q{n}" for n in range(5)]
+    for queue in queues:
+        fill(spool.queue(queue, create=True), 9, size=60 if queue == "q1" else 30)
+    with Consumer(spool, "spark") as consumer:
+        batches = [present(consumer.claim("s", 0, queues, count, max_bytes=60)) for _ in range(4)]
+    assert {queue for batch in batches for queue in batch.claims} == set(queues)
 
 
 def test_a_window_keeps_few_ids_and_yields_all_in_order(spool: Spool, jobs: Queue) -> None:

@@ -147,6 +147,32 @@ def test_an_id_that_is_used_again_does_not_keep_its_message_from_being_buried(
     assert sorted(one.body for one in jobs.claim(9)) == [b"first", b"second"]
 
 
+@pytest.mark.parametrize("how", ["bury", "release", "timer"])
+def test_two_messages_of_an_id_are_buried_at_the_same_moment(
+    jobs: Queue, dead: Queue, clock: Clock, how: str
+) -> None:
+    """The second one comes between the look for its id and the rename of the first."""
+    jobs.configure(max_deliveries=1)
+    jobs.put(b"first", id="order-17")
+    [message] = jobs.claim(visibility=10)
+    clock.advance(11 if how == "timer" else 0)
+
+    def bury(*_: Any) -> None:
+        dead.put(b"second", id="order-17")
+
+    with seen(Trap("_rename2", bury)):
+        if how == "timer":
+            jobs.spool.deliver()
+        elif how == "bury":
+            message.bury()
+        else:
+            message.release()
+    assert jobs.counts().total == 0
+    letters = {one.body: one for one in dead.peek()}
+    assert (letters[b"second"].id, letters.keys()) == ("order-17", {b"first", b"second"})
+    assert known(letters[b"first"]).deliveries == 1
+
+
 def test_the_life_of_a_dead_letter_goes_on_under_its_new_id(root: Path) -> None:
     with Spool(root, journal=True) as spool:
         jobs = spool.queue("jobs", create=True)

@@ -143,6 +143,23 @@ def test_a_move_that_changed_the_id_is_followed_both_ways(book: Book, message_id
     assert book.life(later, "there") == whole
 
 
+def test_a_burial_that_changed_the_id_is_followed_both_ways(book: Book) -> None:
+    """Also to steps long before it."""
+    for first, old in enumerate(("order-17", uuid7(ms=NOW_MS + 8_000_000))):
+        at, new = first * 8000.0, uuid7(ms=NOW_MS + (7200 + first * 8000) * 1000)
+        book.segment(at - 1, step(at, "accepted", old), step(at + 1, "claimed", old))
+        buried = step(at + 7200, "buried", old, to="dead", was=new)
+        book.segment(at + 7190, buried, step(at + 7201, "claimed", new, "dead"))
+        events = [
+            ("jobs", "accepted"),
+            ("jobs", "claimed"),
+            ("jobs", "buried"),
+            ("dead", "claimed"),
+        ]
+        assert book.life(old) == events
+        assert book.life(new, "dead") == events
+
+
 def test_messages_with_the_same_id_in_two_queues_have_two_lives(book: Book) -> None:
     book.segment(
         0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,10 @@ _LOOK_EVERY_S = 10.0
 # As many links as Linux follows.
 _MOST_LINKS = 40
 
+_SECOND_NS = 1_000_000_000
+# How long the time of a change can come again where times are whole seconds.
+_TICK_S = 1.05
+
 Version = tuple[int, ...]
 # A path, and the folder that it led to when it was watched: a watch stays with the folder.
 _Folder = tuple[str, Version]
@@ -38,7 +43,12 @@ def version_of(path: Path) -> Version:
         found = path.stat()
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    version = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    # Where times are whole seconds, what is written later in this second has the same: so it equals
+    # no version until that is over.
+    is_whole = not found.st_ctime_ns % _SECOND_NS
+    is_settled = not is_whole or abs(time.time() - found.st_ctime) > _TICK_S
+    return version if is_settled else (*version, time.monotonic_ns())
 
 
 class FileWatch:

@@ -44,8 +44,9 @@ class Shares:
     ) -> None:
         """Claim up to ``count`` messages, durably, and add them to ``claims``.
 
-        Deleted queues are skipped. Each call begins with another queue, and if not all have had a
-        share, with the next one. max_bytes: of all files together, unless the first one has more.
+        Deleted queues are skipped. Each call begins with another queue: with the next one that has
+        had no share, if there is one. max_bytes: of all files together, unless the first one has
+        more.
 
         Raises:
             InvalidValue, Unavailable: what was claimed before is in ``claims``.
@@ -66,10 +67,23 @@ class Shares:
             if window is not None and window.has_more:
                 more = self._spool.complete(self._prepared(queue, left, room))
                 claims[queue] += more
+        unserved = self._unserved(in_turn[:asked], claims)
         for queue in [queue for queue, of in claims.items() if not of]:
             del claims[queue]
         if claims:
-            self._turn = turn + (asked if asked < len(queues) else 1)
+            self._turn = turn + (unserved or (asked if asked < len(queues) else 1))
+
+    def _unserved(self, asked: Sequence[str], claims: Claims) -> int:
+        """The place of the first queue but one whose next message found no room; 0 if all did.
+
+        Only the first queue of a batch has room for any message. So one of large messages could
+        wait for ever if its turn were over.
+        """
+        for place, queue in enumerate(asked):
+            window = self._windows.get(queue)
+            if place and not claims[queue] and window is not None and window.has_more:
+                return place
+        return 0
 
     def _claim_shares(
         self, queues: Sequence[str], count: int, room: Room | None, claims: Claims

@@ -188,7 +188,7 @@ class LifeReader:
         """Steps in order, as they are found; now and then an empty list, as a pause.
 
         budget_s: seconds that reading may take; then ``next`` tells where to continue. Only after a
-        move that changed the id can earlier steps follow. Raises OSError.
+        step that changed the id can earlier steps follow. Raises OSError.
         """
         end = time.monotonic() + budget_s
         segments = self._segments()
@@ -283,7 +283,7 @@ class LifeReader:
         for _, message_id in step.names:
             if message_id not in self._ids:
                 created = facts(message_id).created_ms
-                since_ms = step.at * 1000 if message_id == step.id else created
+                since_ms = step.at * 1000 if message_id == step.names[-1][1] else created
                 self._fresh.append((message_id, since_ms or 0.0))
 
     def _until(self, at: float) -> list[LifeStep]:

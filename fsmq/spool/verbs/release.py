@@ -241,17 +241,34 @@ def bury(
     Returns the details to record when it is durable; None if it is not in ``delay/`` any more.
 
     Raises:
-        FileExistsError: that queue has just got a message of this id; nothing was changed.
         InUse: that queue is missing, and cannot be created now; nothing was changed.
         Unavailable, OSError
     """
-    tree, stamps = context.tree, context.stamps
+    tree = context.tree
     if not tree.has_queue(dead_letters):
         create(context, dead_letters, patience_s=patience_s)
-    source = tree.path(State.DELAY, queue, message_id)
+    bury_as = partial(_bury_as, context, latched, queue, message_id, dead_letters, reason)
     # Hidden, too: a rename fails only if the other message is ready.
-    is_kept = fits(dead_letters, message_id) and not exists(tree, dead_letters, message_id)
-    its_id = message_id if is_kept else renewed(message_id)
+    if fits(dead_letters, message_id) and not exists(tree, dead_letters, message_id):
+        with suppress(FileExistsError):  # it has just got a message of this id
+            return bury_as(message_id)
+    return bury_as(renewed(message_id))
+
+
+def _bury_as(
+    context: Context,
+    latched: Latched,
+    queue: str,
+    message_id: str,
+    dead_letters: str,
+    reason: str | None,
+    its_id: str,
+) -> Details | None:
+    """The same under this id, in a queue that exists; if it fails, nothing was changed.
+
+    Raises FileExistsError, OSError.
+    """
+    stamps, source = context.stamps, context.tree.path(State.DELAY, queue, message_id)
     found = latched.found
     deliveries = stamps.deliveries(message_id, found.st_mtime_ns) or None
     # Before the rename: a consumer of the dead-letter queue may claim it at once, with this count.
@@ -279,7 +296,7 @@ def bury(
         "target": dead_letters,
         "reason": noted(reason),
     }
-    return details if is_kept else {**details, "was": its_id}
+    return details if its_id == message_id else {**details, "was": its_id}
 
 
 def _release_one(
