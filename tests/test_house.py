@@ -37,7 +37,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 97_500, "the core": 55_500, "tests": 110_500}
+    limits = {"fsmq": 97_500, "the core": 55_500, "tests": 110_000}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 
