@@ -349,3 +349,24 @@ def test_every_setting_that_is_a_time_takes_units() -> None:
     assert {"read-timeout", "journal-retention", "stats-interval", "delay"} <= times
     retention = Ran("reaper", "--root=/r", "--journal-retention=30d").options.journal_retention
     assert retention == 30 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("fsmq.daemons.mq", []),
+        ("fsmq.daemons.mover", []),
+        ("fsmq.daemons.reaper", []),
+        ("fsmq.cli", ["up"]),
+    ],
+)
+def test_a_misspelt_variable_is_told_once(
+    module: str, arguments: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "no-folder"
+    file.touch()
+    env = environment(FSMQ_PROCESES="2", FSMQ_KEY="x", FSMQ_ATTRIBUTE_PORT="1", FSMQ_ZZ="1")
+    done = run(module, [*arguments, f"--root={file}", "--log-format=text"], env, b"")
+    told = [line for line in done.stderr.decode().splitlines() if "no setting" in line]
+    assert len(told) == 1, done.stderr
+    assert "FSMQ_PROCESES is no setting; did you mean FSMQ_PROCESSES?" in told[0]

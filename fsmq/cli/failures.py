@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -37,6 +38,10 @@ GIVEN = "fsmq.at"
 
 QUEUES = "fsmq.queues"
 """The key for a function that lists the queues of that place."""
+
+
+DEFAULT_PLACE = "fsmq.default"
+"""The key for the place of a command if nobody has said where it is."""
 
 
 class Exit(IntEnum):
@@ -89,7 +94,6 @@ def report(message: str) -> None:
 
 
 _ADVICE: dict[type[FsmqError], tuple[Exit, str]] = {
-    InvalidValue: (Exit.USAGE, ""),
     MessageTooLarge: (Exit.USAGE, "raise max_message_bytes, or store the body elsewhere"),
     NoSuchQueue: (Exit.NOT_FOUND, ""),
     NoSuchMessage: (
@@ -115,27 +119,23 @@ _CLIENTS = {
     "UnexpectedAnswer": (Exit.UNAVAILABLE, "is this a server of fsmq, and as new as this fsmq?"),
 }
 
+# OpenSSL's words for a certificate that nobody known has signed.
+_unknown_issuer = re.compile("issuer certificate|self.signed certificate")
+_UNTRUSTED = (
+    "name a file of the authorities to trust, in PEM: SSL_CERT_FILE=ca.crt; a copy of the server's"
+    " own certificate does, if it has signed itself"
+)
 
-def failure(
-    error: FsmqError, at: str | None = None, queues: Callable[[], Sequence[str]] | None = None
-) -> Failure:
-    """The failure for an error of the spool or of a server.
 
-    at: the place that the command was given, for the commands in the advice.
-    queues: lists the queues there, one of which a misspelt name may have meant.
-    """
+def failure(error: FsmqError, ctx: click.Context) -> Failure:
+    """The failure of a command for an error of the spool or of a server."""
+    at: str | None = ctx.meta.get(GIVEN)
     place = f" --at {shlex.quote(at)}" if at else ""
     # Compared by name, because a command on a folder has not loaded the client.
-    name = type(error).__name__
-    if name in _CLIENTS:
-        code, advice = _CLIENTS[name]
-        return Failure(str(error), code, advice)
+    if type(error).__name__ in _CLIENTS:
+        return _of_client(error)
     if isinstance(error, NoSuchQueue):
-        message = f"there is no queue named {error.queue!r}"
-        if queues is not None and (near := meant(error.queue, queues())):
-            message += f"; {near}"
-        advice = f"create it: fsmq queue create {error.queue}{place}"
-        return Failure(message, Exit.NOT_FOUND, advice)
+        return _no_queue(error.queue, place, ctx)
     if isinstance(error, NoSuchTopic):
         message = f"there is no topic named {error.topic!r}"
         advice = f"create it: fsmq topic create {error.topic}{place}"
@@ -150,8 +150,31 @@ def failure(
         message = f"log {error.log!r} has no channel named {error.channel!r}"
         advice = f"create it: fsmq channel create {error.log} {error.channel}{place}"
         return Failure(message, Exit.NOT_FOUND, advice)
+    if isinstance(error, InvalidValue):  # "null" is the word of JSON
+        return Failure(str(error).replace(", or null", ", or none", 1), Exit.USAGE)
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             code, advice = _ADVICE[kind]
             return Failure(str(error), code, advice)
     return Failure(str(error), Exit.INTERNAL)
+
+
+def _of_client(error: FsmqError) -> Failure:
+    message = str(error)
+    code, advice = _CLIENTS[type(error).__name__]
+    if "certificate verify failed" in message:
+        advice = _UNTRUSTED if _unknown_issuer.search(message) else ""
+    return Failure(message, code, advice)
+
+
+def _no_queue(queue: str, place: str, ctx: click.Context) -> Failure:
+    """The failure for a missing queue; place: the option for the commands in the advice."""
+    queues: Callable[[], Sequence[str]] | None = ctx.meta.get(QUEUES)
+    default: str | None = ctx.meta.get(DEFAULT_PLACE)
+    message = f"there is no queue named {queue!r}{f' in {default}' if default else ''}"
+    if queues is not None and (near := meant(queue, queues())):
+        message += f"; {near}"
+    advice = f"create it: fsmq queue create {queue}{place}"
+    if default:
+        advice += "; or give another place with --at or FSMQ_AT"
+    return Failure(message, Exit.NOT_FOUND, advice)

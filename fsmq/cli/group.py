@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fsmq.cli.failures import GIVEN, QUEUES, Exit, Failure, failure, report
+from fsmq.cli.failures import Exit, Failure, failure, report
 from fsmq.cli.grammar import SYNONYMS, Noun
 from fsmq.daemons.misuse import misuse
 from fsmq.daemons.standard_files import closed_file, hold_standard_files
@@ -117,7 +117,7 @@ class Fsmq(click.Group):
             return super().invoke(ctx)
         except FsmqError as error:
             self._check_verb(ctx, error)
-            raise failure(error, ctx.meta.get(GIVEN), ctx.meta.get(QUEUES)) from error
+            raise failure(error, ctx) from error
         except MissingExtra as error:
             raise Failure(error.problem, Exit.UNUSABLE, error.advice) from error
         except KeyboardInterrupt:

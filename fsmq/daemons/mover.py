@@ -6,7 +6,14 @@ from pathlib import Path
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
-from fsmq.daemons.process.start import open_journal, probed, refusal, settle_memory, take_log_level
+from fsmq.daemons.process.start import (
+    open_journal,
+    probed,
+    refusal,
+    settle_memory,
+    take_log_level,
+    tell_misspelt,
+)
 from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.settings.options import MoverOptions, program
 from fsmq.spool.context import Context
@@ -51,6 +58,7 @@ def main(options: MoverOptions) -> int:
       mq-mover --source outbox --destination queues --delay 5m
     """
     logs.setup(options.log_level, options.log_format, "mq-mover")
+    tell_misspelt()
     try:
         context, filesystem = open_context(_open(options))
         polls = must_poll(options.watch, filesystem.network)

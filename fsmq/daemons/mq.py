@@ -9,7 +9,7 @@ from fsmq.daemons.listening import bind
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CONFIGURATION
 from fsmq.daemons.process.notify import listen_fds
-from fsmq.daemons.process.start import raise_file_limit
+from fsmq.daemons.process.start import raise_file_limit, tell_misspelt
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import MqOptions, program
 from fsmq.parts import MissingExtra, require
@@ -32,6 +32,7 @@ def main(options: MqOptions) -> int:
       mq --root /var/lib/fsmq --address 0.0.0.0 --keys keys.toml
     """
     logs.setup(options.log_level, options.log_format, options.process_name)
+    tell_misspelt()
     raise_file_limit()
     try:
         require("mq", "server")

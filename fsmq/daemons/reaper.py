@@ -8,7 +8,7 @@ from functools import partial
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN
 from fsmq.daemons.process.loop import Loop
-from fsmq.daemons.process.start import open_journal, refusal, take_log_level
+from fsmq.daemons.process.start import open_journal, refusal, take_log_level, tell_misspelt
 from fsmq.daemons.process.unwatched import Unwatched
 from fsmq.daemons.settings.options import ReaperOptions, program
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
@@ -46,6 +46,7 @@ def main(options: ReaperOptions) -> int:
       mq-reaper --root /var/lib/fsmq
     """
     logs.setup(options.log_level, options.log_format, "mq-reaper")
+    tell_misspelt()
     try:
         tree = _open(options)
         refuse_snapshot(tree)

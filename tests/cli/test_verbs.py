@@ -18,6 +18,7 @@ from fsmq import Spool
 from fsmq.spool.layout.claim_names import claim_seen
 from fsmq.wire import moment
 from tests.cli.helpers import FSMQ, Command, environment
+from tests.harness.certificates import HAS_OPENSSL, make
 from tests.harness.suite import Suite, eventually
 
 BINARY = bytes(range(256)) * 300
@@ -520,3 +521,49 @@ def test_a_redrive_on_a_server_says_where_it_goes_on(suite: Suite) -> None:
     moves = Command(suite.url).out("move", "list")
     assert begun.stdout.decode().strip() in moves  # the reference alone, for scripts
     assert b"in the background: see fsmq move list" in begun.stderr
+
+
+def test_a_misspelt_queue_of_a_put_has_a_suggestion(fsmq: Command) -> None:
+    fsmq("queue", "create", "jobs")
+    assert "did you mean jobs?" in fsmq("put", "jbos", "--body=x", code=3).stderr.decode()
+
+
+def test_an_error_names_the_place_that_nobody_chose(alone: Command) -> None:
+    alone("queue", "create", "there")
+    told = alone("get", "mail", code=3).stderr.decode()
+    assert "named 'mail'\n" in told
+    code = (
+        "import sys, pathlib\n"
+        "from fsmq.cli.place import place\n"
+        "place.DEFAULT_ROOT = pathlib.Path(sys.argv.pop(1))\n"
+        "from fsmq.cli import main\n"
+        "main(prog_name='fsmq')"
+    )
+    env = {k: v for k, v in environment().items() if k not in ("FSMQ_AT", "FSMQ_ROOT")}
+    command = [*FSMQ[:1], "-c", code, alone.at, "get", "mail"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"fsmq: there is no queue named 'mail' in {alone.at}\n"
+        "      create it: fsmq queue create mail; or give another place with --at or FSMQ_AT\n"
+    )
+
+
+def test_the_error_of_a_setting_has_the_word_of_the_command_line(fsmq: Command) -> None:
+    told = fsmq("queue", "config", "jobs", "max_in_flight=null", code=2).stderr.decode()
+    assert ", or none" in told
+    assert ", or null" not in told
+    fsmq("queue", "config", "jobs", "max_in_flight=none")
+
+
+@pytest.mark.skipif(not HAS_OPENSSL, reason="there is no openssl to make a certificate with")
+def test_an_unknown_authority_is_told_and_can_be_trusted(root: Path, tmp_path: Path) -> None:
+    certificate, key = make(tmp_path, "server")
+    options = [f"--tls-cert={certificate}", f"--tls-key={key}"]
+    with Suite(root, mq_options=options) as suite:
+        fsmq = Command(suite.url.replace("http://", "https://"))
+        told = fsmq("queue", "list", code=69).stderr.decode()
+        assert "SSL_CERT_FILE=" in told
+        assert "is mq running" not in told
+        fsmq("queue", "create", "jobs", SSL_CERT_FILE=str(certificate))
+        assert fsmq.out("queue", "list", "--names", SSL_CERT_FILE=str(certificate)) == "jobs\n"

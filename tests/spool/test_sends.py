@@ -24,7 +24,7 @@ from tests.harness.suite import eventually
 from tests.spool.crashing import MUTATING, begin_sends
 from tests.spool.helpers import Clock
 from tests.spool.running import waiting
-from tests.spool.test_other_users import as_its_user, shared  # noqa: F401
+from tests.spool.test_other_users import NOBODY, as_its_user, shared  # noqa: F401
 
 QUEUE = "orders"
 
@@ -403,8 +403,10 @@ def test_files_of_a_dead_put_of_another_user_are_skipped(shared: Path) -> None: 
             return " ".join([str(len(reported)), *drained(spool.queue(QUEUE))])
 
     as_its_user(setting_up)
+    os.chown(shared, 0, 0)  # else root is refused
     with Spool(shared, sync="none") as spool:
         die_sending(spool, NewMessage(b"2", group="g"))
+        os.chown(shared, NOBODY, NOBODY)
         assert as_its_user(put) == "1 1 3"
         spool.deliver()
         assert drained(spool.queue(QUEUE)) == ["2"]

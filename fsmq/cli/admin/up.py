@@ -10,7 +10,7 @@ from pathlib import Path
 from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CONFIGURATION
 from fsmq.daemons.process.init import leave_init
-from fsmq.daemons.process.start import warn_of_root
+from fsmq.daemons.process.start import tell_misspelt, warn_of_root
 from fsmq.daemons.process.supervise import module_child, run
 from fsmq.daemons.settings.options import UpOptions, program
 from fsmq.parts import require
@@ -49,6 +49,7 @@ def up(options: UpOptions) -> int:
     leave_init()
     form = logs.chosen_format(options.log_format)
     logs.setup(options.log_level, form, "up")
+    tell_misspelt()
     warn_of_root(options.root, options.root_is_given)
     if options.any_folder == "no" and (found := _strange(options.root)):
         log.error(

@@ -182,7 +182,7 @@ class _Storing:
         """The failure of a call: which of its messages, and how many are stored already."""
         # Counted from 0 within this call; people count from 1 within the input.
         index, error.index = error.index, None
-        described = failure(error)
+        described = failure(error, click.get_current_context())
         message, advice = described.message, [described.advice] if described.advice else []
         if index is not None and self._stored + of > 1:
             message = f"message {self._stored + index + 1} of the input: {message}"

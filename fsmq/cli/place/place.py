@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fsmq.cli.failures import GIVEN, QUEUES, Exit, Failure, report
+from fsmq.cli.failures import DEFAULT_PLACE, GIVEN, QUEUES, Exit, Failure, report
 from fsmq.daemons.settings.settings import DEFAULT_ROOT
 from fsmq.parts import require
 from fsmq.spool import Claimed, FsmqError, NoSuchQueue, Spool, prepare
@@ -99,6 +99,7 @@ def at_option(command: F) -> F:
 
     def note(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         ctx.meta[GIVEN], ctx.meta[QUEUES] = value, partial(queues, value)
+        ctx.meta[DEFAULT_PLACE] = str(DEFAULT_ROOT) if is_default(value) else None
         return value
 
     return click.option(

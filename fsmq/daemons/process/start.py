@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import resource
 import sys
 from pathlib import Path
@@ -12,18 +13,44 @@ from fsmq.daemons.process import logs
 from fsmq.daemons.process.exits import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FAILED
 from fsmq.daemons.process.logs import get_logger
 from fsmq.daemons.settings.options import MoverOptions, MqOptions, ReaperOptions, parse
-from fsmq.daemons.settings.settings import OnOff
+from fsmq.daemons.settings.settings import SETTINGS, OnOff
 from fsmq.spool.errors import UnusableSpool, is_passing
 from fsmq.spool.layout.tree import Tree
 from fsmq.spool.probe import Level, cleaned_at_boot, fatal, probe
 from fsmq.spool.records.journal import Journal, NoJournal
 from fsmq.spool.records.metrics import Metrics
+from fsmq.words import similar
 
 log = get_logger(__name__)
 _M_MMAP_THRESHOLD = -3
 _SWITCH_S = 0.001
 # Smaller blocks are many, and faster from a pool.
 _LARGE_BYTES = 4 * 1024 * 1024
+# Variables of commands, and of what `fsmq get --exec` runs.
+_OF_COMMANDS = {
+    "FSMQ_AT",
+    "FSMQ_KEY",
+    "FSMQ_ID",
+    "FSMQ_QUEUE",
+    "FSMQ_DELIVERIES",
+    "FSMQ_PRIORITY",
+    "FSMQ_CREATED_AT",
+    "FSMQ_CONTENT_TYPE",
+    "FSMQ_MESSAGE_KEY",
+}
+
+
+def tell_misspelt() -> None:
+    """Warn of each variable that is much like a setting's: nothing reads it."""
+    own = [setting.variable for setting in SETTINGS if not setting.hidden]
+    names = [variable.removeprefix("FSMQ_") for variable in own]
+    for name in sorted(os.environ.keys() - _OF_COMMANDS - set(own)):
+        prefix, _, rest = name.partition("FSMQ_")
+        if prefix or not rest or rest.startswith("ATTRIBUTE_"):
+            continue
+        if near := similar(rest, names):
+            log.warning(f"{name} is no setting; did you mean FSMQ_{near[0]}?")
+            del os.environ[name]  # the programs that this one starts need not say it again
 
 
 def refusal(error: UnusableSpool) -> int:
