@@ -38,7 +38,7 @@ def test_the_number_of_lines_is_within_the_limits() -> None:
         elif "_sync" not in path.parts:  # generated
             lines["fsmq"] += number
             lines["the core"] += 0 if any(path.is_relative_to(part) for part in parts) else number
-    limits = {"fsmq": 100_000, "the core": 55_500, "tests": 112_300}
+    limits = {"fsmq": 100_000, "the core": 56_000, "tests": 112_500}
     assert {name: lines[name] for name in limits if lines[name] > limits[name]} == {}
 
 

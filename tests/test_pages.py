@@ -28,8 +28,6 @@ REASONS = {
     "it installs PySpark, which is 450 MB",
     "another test installs the wheel and starts it",
 }
-# Pages that are generated for the site.
-GENERATED = {"http-reference.md", "paper.html"}
 # The others are in tests/pipeline/.
 WITHOUT_SPARK = [page for page in pages_run() if not uses_spark(page)]
 
@@ -67,7 +65,7 @@ def test_named_release_files_have_the_current_version(page: Path) -> None:
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_link_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists() or target in GENERATED, target
+        assert (page.parent / target).exists(), target
 
 
 def test_the_index_of_howtos_has_every_page() -> None:

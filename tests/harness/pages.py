@@ -265,8 +265,10 @@ def missing_tool(page: Path) -> str | None:
     for tool in ("bash", "curl", "gzip", "rsync", "jq"):
         if re.search(rf"\b{tool}\b", commands) and shutil.which(tool) is None:
             return f"there is no {tool}"
-    if "import boto3" in commands and find_spec("boto3") is None:
-        return "there is no boto3"
+    for package in ("boto3", "flask", "fastapi"):
+        is_used = f"import {package}" in commands or f"from {package} " in commands
+        if is_used and find_spec(package) is None:
+            return f"there is no {package}"
     version = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
     if tuple(map(int, version.stdout.split()[1].split(".")[:2])) < (7, 84):
         return "this curl cannot print a header of an answer"

@@ -143,7 +143,12 @@ def settings_of(kind: type[Settings]) -> dict[str, Setting]:
 
 
 # What other systems call a setting, where that is more like the name of another one.
-_USUAL = {"max_messages": "max_depth", "max_length": "max_depth"}
+_USUAL = {
+    "max_messages": "max_depth",
+    "max_length": "max_depth",
+    "max_retries": "max_deliveries",
+    "max_attempts": "max_deliveries",
+}
 
 
 def checked(settings: Mapping[str, Setting], name: str, value: Any) -> Any:

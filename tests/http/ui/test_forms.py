@@ -96,9 +96,17 @@ def test_sizes_are_shown_with_units() -> None:
     assert [size(count) for count in (0, 1, 2, 1024)] == ["0 bytes", "1 byte", "2 bytes", "1.0 KiB"]
 
 
-@pytest.mark.parametrize("name", ["max_messages", "max_length"])
-def test_a_common_name_of_a_setting_suggests_ours(name: str) -> None:
-    with pytest.raises(InvalidValue, match=r"did you mean max_depth\?"):
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("max_messages", "max_depth"),
+        ("max_length", "max_depth"),
+        ("max_retries", "max_deliveries"),
+        ("max_attempts", "max_deliveries"),
+    ],
+)
+def test_a_common_name_of_a_setting_suggests_ours(name: str, ours: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"did you mean {ours}\?"):
         QueueSettings().changed({name: 5})
 
 
@@ -128,6 +136,14 @@ def test_a_message_that_is_tried_again_shows_why(suite: Suite) -> None:
     )
     assert "<dt>Last failure</dt><dd>no answer, " in text
     assert "because: no answer" in text
+
+
+def test_a_page_has_its_heading_once_in_its_title(suite: Suite) -> None:
+    for place in ("new-log", "schedules/new"):
+        text = ask(suite, "GET", place).text
+        heading = re.findall("<h1>(.*?)</h1>", text)[0]
+        [title] = re.findall("<title>(.*?)</title>", text)
+        assert title.split(" – ").count(heading) == 1, title
 
 
 def test_a_refused_form_keeps_its_values(suite: Suite) -> None:
