@@ -187,27 +187,26 @@ def _begin(tasks: Tasks | AsyncTasks) -> None:
 
 
 class _Stop:
-    """The wish to stop, which may come before there is a worker."""
+    """The wish to stop, which may come before there is a worker.
+
+    Without a lock: a signal may come while this thread has it. One of the two sees the other.
+    """
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
         self._stop: Callable[[], None] | None = None
-        self._lock = threading.Lock()
 
     def by(self, stop: Callable[[], None]) -> None:
-        """What to call, also if it is wanted already."""
-        with self._lock:
-            self._stop = stop
+        """What to call, perhaps twice, also if it is wanted already."""
+        self._stop = stop
         if self._wanted.is_set():
             stop()
 
     def want(self) -> None:
         """Stop."""
         self._wanted.set()
-        with self._lock:
-            stop = self._stop
-        if stop is not None:
-            stop()
+        if self._stop is not None:
+            self._stop()
 
     def wait(self) -> None:
         """Wait until it is wanted; a signal ends the process, as nothing runs in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar
@@ -45,7 +46,7 @@ class AppOptions(TypedDict, total=False):
     eager: bool
 
 
-class Common:
+class Common(ABC):
     """An application: its tasks, where they wait, and what is done before and after them.
 
     queue: of tasks that name none. results: the queue of results; None: none are kept.
@@ -320,8 +321,9 @@ class Common:
         self.made_at_once[run.id] = answer
         return run.id
 
+    @abstractmethod
     def _make_at_once(self, run: Run) -> Any:
-        raise NotImplementedError
+        """Call the function, or give what is to be awaited."""
 
     def _all_at_once(self, calls: Sequence[Call[Any]], then: Call[Any]) -> Steps[list[str]]:
         ids = []
